@@ -1,9 +1,9 @@
-"""Which API service of a server a target belongs to. Pure.
+"""Finds the API service of a server to which a target belongs. Pure.
 
-A group-version has one owner, so a target must not be read as one group-version here and as another by the API server
-behind, nor by request info, which names the group that is authorized. As there (`kube.requestinfo`) a percent-encoded
-segment is what it encodes, and letter case counts. Paths that two parsers could read differently (dot segments,
-empty segments, encoded slashes, an encoded `/apis`) belong to no service, and request info refuses them with 400.
+A group-version has one owner, so a target must be read as the same group-version here, by the API server behind, and by
+request info, which names the group that is authorized. As in `kube.requestinfo`, percent-encoded segments are decoded,
+and letter case counts. Paths that two parsers could read differently (dot segments, empty segments, encoded slashes, an
+encoded `/apis`) belong to no service, and request info refuses them with 400.
 
 Source of the paths: kube-aggregator `pkg/apiserver/apiserver.go` (AddAPIService): /apis/GROUP/VERSION and all below it.
 """
@@ -24,7 +24,7 @@ _PERCENT = ord("%")
 
 
 class Registry(Generic[T]):
-    """What is known of each API service of one server, by the targets that are the service's."""
+    """The values of the API services of one server, by target."""
 
     __slots__ = ("_by_group_version",)
 
@@ -32,7 +32,7 @@ class Registry(Generic[T]):
         self._by_group_version = {service.group_version.encode(): known for service, known in services}
 
     def find(self, target: bytes) -> T | None:
-        """Return what is known of the API service that serves a target (in origin-form); None: the backend does."""
+        """Return the value of the API service that serves a target (in origin-form); None: the backend serves it."""
         match = _GROUP_VERSION.match(target)
         if match is None:
             return None

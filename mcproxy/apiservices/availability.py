@@ -1,7 +1,7 @@
 """The last known availability of all registrations, in one process. It has no clock and does no I/O.
 
-The prober (`prober`) sets it; a worker has what the keeper has sent last, and keeps it while the keeper is away. A
-reload keeps the conditions of registrations that it does not change.
+The `prober` sets it; workers get it from the keeper, and keep the last state while the keeper is away. A reload keeps
+the conditions of unchanged registrations.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from mcproxy.kube.status import StatusError, retry_after
 
 # -- the Available condition ----------------------------------------------------------------------------------
 #
-# The Available condition of a registration, with kube-aggregator's reasons and words. Pure.
+# The Available condition of a registration, with kube-aggregator's reasons and messages. Pure.
 #
 # Source: kube-aggregator, `pkg/controllers/status/remote/remote_available_controller.go` and
-# `pkg/apis/apiregistration/v1/helper`: of an answer only the status counts, and what is not 2xx is a failure.
+# `pkg/apis/apiregistration/v1/helper`: only the status of a response counts, and any but 2xx is a failure.
 
 
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
@@ -28,12 +28,12 @@ FAILED = "FailedDiscoveryCheck"
 MISSING_ENDPOINTS = "MissingEndpoints"
 NOT_CHECKED = "NotChecked"
 
-_LONGEST = 1024  # characters of a message
-_RETRY_AFTER = 1  # second: an API service that is used is probed as often
+_LONGEST = 1024  # maximum of characters of a message
+_RETRY_AFTER = 1  # second: an API service in use is probed as often
 
 
 class Registration(NamedTuple):
-    """What is probed: a group-version at its owner. Servers that register the same share the probe."""
+    """A group-version at its owner, the subject of probes. Servers with the same registration share the probe."""
 
     group: str
     version: str
@@ -41,7 +41,7 @@ class Registration(NamedTuple):
 
     @classmethod
     def of(cls, service: model.APIService) -> Registration:
-        """Return that of an entry of `servers[].apiServices`."""
+        """Return the registration of an entry of `servers[].apiServices`."""
         return cls(service.group, service.version, service.cluster)
 
     @property
@@ -51,18 +51,18 @@ class Registration(NamedTuple):
 
     @property
     def path(self) -> str:
-        """The path that is probed: an API server must serve it."""
+        """The path to probe, which every API server must serve."""
         return f"/apis/{self.group}/{self.version}"
 
 
 class Verdict(NamedTuple):
-    """What a probe has shown."""
+    """The result of a probe."""
 
     status: str
     reason: str
     message: str
     answered: int = 0
-    """The status of the answer that was a failure; 0 without one."""
+    """The status of the failed response; 0 without a response."""
 
     @property
     def failed(self) -> bool:
@@ -80,11 +80,11 @@ class Condition:
     since: float
     """lastTransitionTime, in seconds since 1970."""
     created: float
-    """When the registration was first seen, likewise: by this daemon, over reloads and whichever process follows it."""
+    """When this daemon first saw the registration, in seconds since 1970; kept over reloads and by later processes."""
 
     @property
     def unavailable(self) -> bool:
-        """Whether requests are refused. They are not while nothing is known."""
+        """Whether requests are refused. They are not while the state is unknown."""
         return self.status == FALSE
 
     def after(self, verdict: Verdict, now: float) -> Condition:
@@ -95,34 +95,34 @@ class Condition:
         return Condition(verdict.status, verdict.reason, message, now, self.created)
 
     def to_fields(self) -> dict[str, Any]:
-        """Return it as fields of a message in JSON."""
+        """Return the fields of a message in JSON."""
         return asdict(self)
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Condition:
-        """Return what `to_fields` made the fields of."""
+        """Return the condition from the result of `to_fields`."""
         return cls(*(fields[name] for name in cls.__slots__))
 
 
 def not_checked(now: float) -> Condition:
-    """Return the condition before the first probe. Requests pass: what is not known is no reason to refuse them."""
+    """Return the condition before the first probe: Unknown, which lets requests pass."""
     return Condition(UNKNOWN, NOT_CHECKED, "the API server has not been asked yet", now, now)
 
 
 def of_status(status: int, where: str) -> Verdict:
-    """Return what an answer's status shows; `where` was asked."""
+    """Return the verdict of a response status; `where` is the probed URL."""
     if 200 <= status < 300:
         return Verdict(TRUE, PASSED, "all checks passed")
     return failure(where, f"bad status from {where}: {status}", status)
 
 
 def failure(where: str, cause: str, answered: int = 0) -> Verdict:
-    """Return the verdict on an API server that did not answer as it should."""
+    """Return the verdict on an API server without a valid response."""
     return Verdict(FALSE, FAILED, f"failing or missing response from {where}: {cause}", answered)
 
 
 def without_endpoint(cluster: str, causes: Mapping[str, str]) -> Verdict:
-    """Return the verdict while no endpoint takes requests; `causes` says of each endpoint why."""
+    """Return the verdict while no endpoint takes requests; `causes` has the cause of each endpoint."""
     reasons = "; ".join(f"{endpoint}: {cause}" for endpoint, cause in causes.items())
     return Verdict(FALSE, MISSING_ENDPOINTS, f'no endpoint of cluster "{cluster}" is ready: {reasons}')
 
@@ -134,17 +134,17 @@ _UNREADY = {
     MISSING_ENDPOINTS: "no endpoint of its cluster is ready",
     NOT_CHECKED: "it has not been probed yet",
 }
-"""What checks of /readyz say, by the reason of a condition. No cause names an address."""
+"""The texts of /readyz checks by the reason of a condition. No text contains an address."""
 
 _MOST_TOLD = 1024
-"""Clients of a server that are remembered: it matters only until the backend's version increases, which is often."""
+"""Maximum of remembered clients of a server: they matter only until the backend's version increases, which is often."""
 
 Notify = Callable[[Registration, Condition], None]
-"""Is called with each condition that has changed."""
+"""Called with each changed condition."""
 
 
 class Availability:
-    """The conditions, by registration."""
+    """The conditions of all registrations."""
 
     def __init__(self, wall: Callable[[], float]) -> None:
         """`wall` returns the time of day, in seconds since 1970."""
@@ -159,19 +159,19 @@ class Availability:
         self._suspecting: list[Callable[[Registration], None]] = []
 
     def get(self, registration: Registration) -> Condition:
-        """Return the condition; Unknown for one that was never probed."""
+        """Return the condition; Unknown before the first probe."""
         known = self._conditions.get(registration)
         return not_checked(self._wall()) if known is None else known
 
     def refuses(self, registration: Registration) -> Condition | None:
-        """Return the condition if requests are to be refused because of it, else None."""
+        """Return the condition if requests must be refused because of it, else None."""
         known = self._conditions.get(registration)
         return known if known is not None and known.unavailable else None
 
     def refusal(self, service: model.APIService) -> StatusError | None:
-        """Return the refusal of a request to an API service that is known to be unavailable, and ask for a probe.
+        """Return the refusal of a request to an unavailable API service, and request a probe.
 
-        Whoever waits for the API server meets it as soon as it is back, however long it was away.
+        So clients that retry reach the API server as soon as it is back, however long it was away.
         """
         registration = Registration.of(service)
         condition = self.refuses(registration)
@@ -182,7 +182,7 @@ class Availability:
         return retry_after(503, f"the API service {service.object_name} is unavailable: {why}", _RETRY_AFTER)
 
     def suspect(self, registration: Registration) -> None:
-        """A client was refused because of the condition, or has met what contradicts it: it is to be probed soon."""
+        """Have a registration probed soon: a client was refused by its condition, or met a contradiction to it."""
         for notify in tuple(self._suspecting):
             notify(registration)
 
@@ -191,7 +191,7 @@ class Availability:
         return _subscribed(self._suspecting, notify)
 
     def take(self, registration: Registration, verdict: Verdict) -> None:
-        """Count the result of a probe."""
+        """Apply the result of a probe."""
         self.set(registration, self.get(registration).after(verdict, self._wall()))
 
     def set(self, registration: Registration, condition: Condition) -> None:
@@ -203,15 +203,15 @@ class Availability:
             notify(registration, condition)
 
     def forget(self) -> None:
-        """Forget all conditions: there is no prober any more."""
+        """Forget all conditions, since there is no prober any more."""
         now = self._wall()
         for registration, before in tuple(self._conditions.items()):
             self.set(registration, replace(not_checked(now), created=before.created))
 
     def use(self, services: Mapping[str, Sequence[model.APIService]]) -> None:
-        """Follow a configuration: the API services of each server that has some, by its name.
+        """Follow a configuration: the API services of each server, by the server's name.
 
-        What is known of registrations that stay, stays; of others it is forgotten.
+        Conditions of remaining registrations are kept, others are forgotten.
         """
         now = self._wall()
         registrations = dict.fromkeys(Registration.of(each) for served in services.values() for each in served)
@@ -227,17 +227,17 @@ class Availability:
             configured()
 
     def floor(self, server: str) -> int | None:
-        """Return the version of the backend after which clients know all API services of a server; None: not known.
+        """Return the backend's resource version after which clients know all API services of a server; None if unknown.
 
-        A version from before may be of a client that knows others, since removed or not there yet; and so may this
-        version itself, unless it was told that client (`was_told`): the backend may have had it for long.
+        A client with an older version may know removed API services, or miss new ones. So may a client with exactly
+        this version, which the backend may have had for long, unless the client got it from here (`was_told`).
         """
         return self._floors.get(server)
 
     def set_floor(self, server: str, version: int, client: str = "") -> None:
-        """The backend had this version at some time since the API services of a server are what they are.
+        """The backend had this version at some time since the present API services of a server came into force.
 
-        `client`: who is told it now, with the API services of now; "" if nobody is.
+        `client`: the client that gets it now, with the present API services; "" if none does.
         """
         if self._floors.setdefault(server, version) == version and client:
             told = self._told.setdefault(server, {})
@@ -247,20 +247,20 @@ class Availability:
                 del told[next(iter(told))]
 
     def was_told(self, server: str, client: str) -> bool:
-        """Whether a client was told the floor itself."""
+        """Whether a client has got the floor itself."""
         return client in self._told.get(server, {})
 
     def begun(self, server: str) -> float:
-        """Return since when a server has the API services that it has, in seconds since 1970."""
+        """Return since when a server has its present API services, in seconds since 1970."""
         return self._begun.get(server, 0.0)
 
     def services(self, server: str) -> tuple[model.APIService, ...]:
-        """Return the API services of a server, in force now."""
+        """Return the API services of a server in force."""
         return self._services.get(server, ())
 
     @property
     def servers(self) -> Mapping[str, tuple[model.APIService, ...]]:
-        """The API services of each server that has some."""
+        """The API services of each server that has any."""
         return self._services
 
     def on_configured(self, notify: Callable[[], None]) -> Callable[[], None]:
@@ -287,6 +287,6 @@ def _subscribed(subscribers: list[T], notify: T) -> Callable[[], None]:
 
 
 def api_service_checks(known: Iterable[tuple[Registration, Condition]]) -> Iterator[Check]:
-    """Yield a check of /readyz for each API service, which fails only itself."""
+    """Yield a check for each API service, whose failure does not make /readyz fail."""
     for registration, condition in known:
         yield Check(f"apiservice/{registration.name}", _UNREADY.get(condition.reason, ""), needed=False)

@@ -1,8 +1,8 @@
-"""The ConfigMap kube-system/extension-apiserver-authentication with the proxy's front proxies put over the backend's.
+"""The ConfigMap kube-system/extension-apiserver-authentication, with the backend's front proxies replaced by mcproxy's.
 
-An API server made with k8s.io/apiserver reads there which front proxies and client certificates it trusts, so one whose
-kubeconfig names a server of mcproxy believes the X-Remote-* of mcproxy, without an option. All other data, and the
-versions, are the backend's. Pure.
+An API server made with k8s.io/apiserver reads in it which front proxies and client certificates to trust, so one whose
+kubeconfig names a server of mcproxy trusts the X-Remote-* headers of mcproxy without further options. All other data,
+and the versions, are the backend's. Pure.
 
 Source: k8s.io/kubernetes `pkg/controlplane/controller/clusterauthenticationtrust`; k8s.io/apiserver
 `pkg/server/options/authentication.go` reads it.
@@ -34,11 +34,10 @@ _DECODER = msgspec.json.Decoder(dict[str, Any], float_hook=json_float)
 
 
 def trusted(server: model.Server, config: model.Config) -> dict[str, str]:
-    """Return the data that is put over the backend's: the front proxies of all API services of a server.
+    """Return the data that replaces the backend's: the front proxies of all API services of a server.
 
-    The authority of one is what stands in `frontProxy.certFile` behind the certificate; where nothing does, that
-    certificate itself is what is trusted, which crypto/x509 accepts as a root. Empty where no API service is told users
-    in X-Remote-*.
+    The authority is the chain after the certificate in `frontProxy.certFile`; without one the certificate itself, which
+    crypto/x509 accepts as a root. Empty if no API service gets users in X-Remote-*.
     """
     clusters = {cluster.name: cluster for cluster in config.clusters}
     authorities: dict[str, None] = {}
@@ -61,7 +60,7 @@ def trusted(server: model.Server, config: model.Config) -> dict[str, str]:
 
 
 def over(body: bytes, data: Mapping[str, str]) -> bytes:
-    """Return the backend's ConfigMap, or list with it alone, with `data` over its own. Raises Unreadable."""
+    """Return the backend's ConfigMap, or a list of it alone, with `data` merged in. Raises UnreadableAnswer."""
     document = _decoded(body)
     for found in _config_maps(document):
         _put(found, data)
@@ -69,7 +68,7 @@ def over(body: bytes, data: Mapping[str, str]) -> bytes:
 
 
 def event_over(line: bytes, data: Mapping[str, str]) -> bytes:
-    """Return an event of a watch likewise, with its final newline. Raises Unreadable."""
+    """Return an event of a watch likewise, with its final newline. Raises UnreadableAnswer."""
     event = _decoded(line)
     found = event.get("object")
     if event.get("type") in ("ADDED", "MODIFIED", "DELETED") and isinstance(found, dict):
@@ -78,9 +77,9 @@ def event_over(line: bytes, data: Mapping[str, str]) -> bytes:
 
 
 def modified(body: bytes, data: Mapping[str, str], version: str) -> bytes:
-    """Return the event that tells the ConfigMap of `body` to a client that resumes from `version`.
+    """Return the event with the ConfigMap of `body` for a client that resumes from `version`.
 
-    It has seen that version already, but the data that is put over it may have changed since. Raises Unreadable.
+    The client has seen that version, but the merged data may have changed since. Raises UnreadableAnswer.
     """
     found = _decoded(body)
     _put(found, data)

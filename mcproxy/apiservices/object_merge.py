@@ -1,8 +1,8 @@
-"""The APIService objects of a server put over those of its backend: lists, single objects, and the lines of a watch.
+"""Merges the APIService objects of a server into those of its backend: lists, single objects, and the lines of a watch.
 
-Pure. Everything of the backend is bytes that are passed on as they are, but for its objects whose names are ours.
-Versions are the backend's: ours have those of the list, event or bookmark that they come with, so that a client can
-resume from whatever it has seen, and writes to the backend's objects have the versions that the backend knows.
+Pure. Bytes of the backend are passed on unchanged, without its objects that have names of ours. Resource versions are
+the backend's: our objects have that of the list, event or bookmark with which they are sent, so that a client can
+resume from any version that it has seen, and writes to the backend's objects have versions that the backend knows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mcproxy.kube.numbers import json_float
 
 # -- APIService objects ---------------------------------------------------------------------------------------
 #
-# The registrations of a server as APIService objects, and the lists, Tables and events that have them. Pure.
+# The registrations of a server as APIService objects, in lists, Tables and events. Pure.
 #
 # Source: kube-aggregator, `pkg/apis/apiregistration/v1/types.go`, and its `pkg/registry/apiservice/etcd` for the Table.
 
@@ -32,7 +32,7 @@ API_VERSION = f"{GROUP}/{VERSION}"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 CLUSTER = "mcproxy.io/cluster"
 NAMESPACE = "mcproxy"
-"""The namespace of `spec.service`, which no cluster has: kubectl shows the owner as ``mcproxy/CLUSTER``."""
+"""The namespace of `spec.service`, which exists in no cluster: kubectl shows the owner as ``mcproxy/CLUSTER``."""
 LABELS = {MANAGED_BY: "mcproxy"}
 
 _UIDS = uuid.UUID("6f0a1a0e-5c5e-5a52-9d4b-3f0d3f6b8f0e")
@@ -98,7 +98,7 @@ def api_service(server: str, service: model.APIService, condition: Condition, ve
 
 
 def cells(service: model.APIService, condition: Condition, now: float) -> list[str]:
-    """Return the cells of its row, as kube-aggregator prints them; `now` is in seconds since 1970."""
+    """Return the cells of an object's row, as kube-aggregator prints them; `now` is in seconds since 1970."""
     available = condition.status
     if condition.status != TRUE and condition.reason:
         available = f"{available} ({condition.reason})"
@@ -112,7 +112,7 @@ def partial(obj: Mapping[str, Any], api_version: str) -> dict[str, Any]:
 
 
 def encode(value: object) -> bytes:
-    """Return JSON as a kube-apiserver writes it, with a final newline."""
+    """Encode JSON as a kube-apiserver does, with a final newline."""
     text = msgspec.json.encode(value)
     for char, escaped in ((b"<", b"\\u003c"), (b">", b"\\u003e"), (b"&", b"\\u0026")):
         text = text.replace(char, escaped)
@@ -126,16 +126,16 @@ def _time(seconds: float) -> str:
 TABLE = "Table"
 _INITIAL_END = "k8s.io/initial-events-end"
 MAX_LINE = 8 * 1024 * 1024
-"""Bytes of an event."""
+"""Maximum of bytes of an event."""
 
 
 class UnreadableAnswer(Exception):
-    """What the backend sent is no list, Table or event; str() says what."""
+    """The backend has sent no valid list, Table or event; str() is the cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedForm:
-    """What a client wants: `kind` is "" (the objects), Table, PartialObjectMetadata or PartialObjectMetadataList."""
+    """The requested form: `kind` is "" (the objects), Table, PartialObjectMetadata or PartialObjectMetadataList."""
 
     kind: str = ""
     version: str = "v1"
@@ -143,12 +143,12 @@ class RequestedForm:
 
     @property
     def api_version(self) -> str:
-        """That of a Table or PartialObjectMetadata."""
+        """The apiVersion of a Table or PartialObjectMetadata."""
         return f"meta.k8s.io/{self.version or 'v1'}"
 
 
 class Own(NamedTuple):
-    """One of our objects now."""
+    """One of our objects at present."""
 
     service: model.APIService
     condition: Condition
@@ -181,7 +181,7 @@ class _Event(msgspec.Struct):
 
 
 class _ListMeta(msgspec.Struct, omit_defaults=True):
-    """The fields of ListMeta (k8s.io/apimachinery `pkg/apis/meta/v1`): what else a backend sends is not decoded."""
+    """The fields of ListMeta (k8s.io/apimachinery `pkg/apis/meta/v1`); others of a backend are not decoded."""
 
     resourceVersion: str = ""
     token: str = msgspec.field(name="continue", default="")
@@ -205,14 +205,14 @@ _ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """Makes our objects in the form that a client wants. `wall` returns seconds since 1970."""
+    """Makes our objects in the requested form. `wall` returns seconds since 1970."""
 
     server: str
     form: RequestedForm
     wall: Callable[[], float]
 
     def single(self, own: Own, version: str) -> bytes:
-        """Return the answer to a get."""
+        """Return the response to a get."""
         obj = api_service(self.server, *own, version)
         return encode(self._shown(obj, own, COLUMNS, version))
 
@@ -222,7 +222,7 @@ class Maker:
         return encode({"type": kind, "object": self._shown(obj, own, columns, version, heading=heading)})
 
     def bookmark(self, version: str, *, initial_end: bool, heading: bool) -> bytes:
-        """Return the line of a bookmark, where there is no backend that sends any."""
+        """Return the line of a bookmark, if no backend sends bookmarks."""
         metadata: dict[str, Any] = {"resourceVersion": version, "creationTimestamp": None}
         if initial_end:
             metadata["annotations"] = {_INITIAL_END: "true"}
@@ -237,7 +237,7 @@ class Maker:
         return encode({"type": "BOOKMARK", "object": obj})
 
     def item(self, own: Own, version: str, columns: Sequence[Mapping[str, Any]]) -> bytes:
-        """Return what stands in a list for an object: itself without kind and apiVersion, or its row."""
+        """Return the item of a list for an object: itself without kind and apiVersion, or its row."""
         obj = api_service(self.server, *own, version)
         if self.form.kind == TABLE:
             return encode(self._row(obj, own, columns))
@@ -247,7 +247,7 @@ class Maker:
         return encode(obj)
 
     def empty_list(self, version: str) -> bytes:
-        """Return a list of nothing, where the backend has none."""
+        """Return an empty list, if the backend has none."""
         kind = self.form.kind or f"{KIND}List"
         head = {"kind": kind, "apiVersion": self.form.api_version if self.form.kind else API_VERSION}
         rows = {"columnDefinitions": COLUMNS, "rows": []} if kind == TABLE else {"items": []}
@@ -284,7 +284,7 @@ class Maker:
 
 
 def names_of(body: bytes) -> tuple[str, tuple[str, ...]]:
-    """Return the resourceVersion of a list and the names in it. Raises Unreadable."""
+    """Return the resourceVersion of a list and the names in it. Raises UnreadableAnswer."""
     decoded = _decoded(body)
     rows = decoded.rows is not None
     return decoded.metadata.resourceVersion, tuple(
@@ -293,9 +293,9 @@ def names_of(body: bytes) -> tuple[str, tuple[str, ...]]:
 
 
 def merged_list(body: bytes, maker: Maker, hidden: Collection[str], ours: Sequence[Own]) -> bytes:
-    """Return a list of the backend with ours in it, by name. `hidden` are the names of all of ours. Raises Unreadable.
+    """Merge our objects into a list of the backend, by name. `hidden`: all names of ours. Raises UnreadableAnswer.
 
-    A further page (`continue`) has none of ours: the first one had them.
+    A further page (`continue`) gets none of ours, which the first page had.
     """
     decoded = _decoded(body)
     rows = maker.form.kind == TABLE
@@ -335,22 +335,22 @@ def _name(raw: msgspec.Raw, *, rows: bool) -> str:
 
 
 def _name_of_row(row: _Row) -> str:
-    """Return the name of a row's object: the first cell where the object is left out."""
+    """Return the name of a row's object: from the first cell if the object is omitted."""
     if row.object is not None and row.object.metadata.name:
         return row.object.metadata.name
     return str(_VALUE.decode(row.cells[0])) if row.cells else ""
 
 
 class WholeLines:
-    """The lines of a stream, whole ones alone."""
+    """Splits a stream into whole lines."""
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []
         self.size = 0
-        """Bytes of the line that is not whole yet."""
+        """Bytes of the incomplete last line."""
 
     def of(self, data: bytes) -> list[bytes]:
-        """Return the lines that the next bytes complete, without empty ones. Raises Unreadable for an endless one."""
+        """Return the non-empty lines that the next bytes complete. Raises UnreadableAnswer if a line is too long."""
         *whole, rest = data.split(b"\n")
         if whole:
             whole[0] = b"".join([*self._rest, whole[0]])
@@ -364,19 +364,19 @@ class WholeLines:
 
 
 class WatchMerge:
-    """The lines of the backend's watch with ours between them."""
+    """Merges lines of ours into those of the backend's watch."""
 
     def __init__(self, maker: Maker, hidden: Collection[str], version: str) -> None:
-        """`version`: from which on the client watches, or that of a list made before it began."""
+        """`version`: the version from which the client watches, or that of a list made before."""
         self._maker = maker
         self.hidden = frozenset(hidden)
         self._whole = WholeLines()
         self._columns: Sequence[Mapping[str, Any]] = COLUMNS
         self._headed = False
         self.version = version
-        """What an event of ours has now: the newest that the backend has told."""
+        """The version for events of ours: the newest one from the backend."""
         self.initial: Callable[[], list[bytes]] | None = None
-        """Makes what comes before the bookmark that ends the initial events."""
+        """Makes the lines before the bookmark that ends the initial events."""
 
     @property
     def clean(self) -> bool:
@@ -384,12 +384,12 @@ class WatchMerge:
         return not self._whole.size
 
     def ours(self, kind: str, own: Own) -> bytes:
-        """Return the line of an event of ours."""
+        """Return the line of an event of one of our objects."""
         heading, self._headed = not self._headed, True
         return self._maker.event(kind, own, self.version, self._columns, heading=heading)
 
     def lines(self, data: bytes) -> list[bytes]:
-        """Return what the client gets for the next bytes of the backend. Raises Unreadable."""
+        """Return the bytes for the client after the next bytes of the backend. Raises UnreadableAnswer."""
         return [told for line in self._whole.of(data) for told in self._line(line)]
 
     def _line(self, line: bytes) -> list[bytes]:

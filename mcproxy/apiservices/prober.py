@@ -1,8 +1,8 @@
-"""When the registrations are probed: each at once, then every 30 s, and after a failure with back-off.
+"""Schedules the probes of registrations: at once, then every 30 s, and after a failure with back-off.
 
-An owner without an endpoint that takes requests is unavailable without being asked; once one is healthy again it is
-asked at once. So a connection that a client's request could not open counts as it does for the health of the endpoint,
-in every process. The first probes of many registrations are spread, and so are the following ones by their jitter.
+An owner without a usable endpoint is unavailable without a probe; it is probed as soon as an endpoint is healthy again.
+So a failed connection of a client's request counts here as for the health of the endpoint, in every process. The first
+probes of many registrations are spread, and later ones by their jitter.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from mcproxy.upstream.upstream_context import CheckPacing
 log = Logger(__name__)
 
 INTERVAL = 30.0
-"""Seconds between the beginnings of two probes: what kube-aggregator's informer resyncs."""
+"""Seconds between the beginnings of two probes: the resync period of kube-aggregator's informer."""
 _JITTER = 0.1
 _FIRST_RETRY = 1.0  # seconds; doubles up to INTERVAL
-_MIN_GAP = 1.0  # seconds between the beginnings of two probes, whatever asks for them
-_STOOD_STILL = 1.0  # seconds by which a probe that ends late is this process's own fault
-_AT_ONCE = 64  # probes: as many wait for API servers that hang
-_PER_SECOND = 50.0  # that begin
+_MIN_GAP = 1.0  # minimum of seconds between the beginnings of two probes
+_STOOD_STILL = 1.0  # seconds: a probe that ends later than this was delayed by this process itself
+_AT_ONCE = 64  # probes in flight: as many may wait for API servers that hang
+_PER_SECOND = 50.0  # probes that begin
 
 
 class Prober:
@@ -59,7 +59,7 @@ class Prober:
         begin: Begin | None = None,
         counts: MetricCounts | None = None,
     ) -> None:
-        """`random` returns a float in [0, 1). `counts`: where it is counted that one becomes unavailable."""
+        """`random` returns a float in [0, 1). `counts`: the metric of registrations that become unavailable."""
         self.availability = availability
         self.clock = clock
         self.random = random
@@ -70,7 +70,7 @@ class Prober:
         self._probes: dict[Registration, _Schedule] = {}
 
     def update(self, clusters: Mapping[Registration, Cluster]) -> None:
-        """Probe these from now on, each at its cluster. `Availability.use` has come before."""
+        """Probe these from now on, each at its cluster. Call `Availability.use` before."""
         for registration in tuple(self._probes):
             if registration not in clusters:
                 self._probes.pop(registration).stop()
@@ -83,16 +83,16 @@ class Prober:
                 schedule.use(cluster)
 
     def suspected(self, registration: Registration) -> None:
-        """Probe soon: clients meet what the condition does not say. At most once in a second, whatever they do."""
+        """Probe soon, since clients contradict the condition; at most once in a second."""
         schedule = self._probes.get(registration)
         if schedule is not None:
             schedule.probe_soon()
 
     def stop(self) -> None:
-        """End everything."""
+        """Stop all probes."""
         probes, self._probes = self._probes, {}
         for probe in probes.values():
-            probe.stopped = True  # all, before one gives its place to another
+            probe.stopped = True  # all of them, before one passes its place on
         for probe in probes.values():
             probe.stop()
 
@@ -106,7 +106,7 @@ class _Schedule:
         self._cluster = cluster
         self._began = float("-inf")
         self._retry = _FIRST_RETRY
-        self._soon = False  # asked for while a probe ran
+        self._soon = False  # requested while a probe ran
         self.stopped = False
         self._usable = False  # whether an endpoint takes requests
         self._unsubscribe: list[Callable[[], None]] = []
@@ -189,10 +189,10 @@ class _Schedule:
         if self.stopped or verdict is None:
             return
         if owner.clock.seconds() - began > PROBE_TIMEOUT + _STOOD_STILL or cluster is not self._cluster:
-            self._soon = True  # this process stood still, or another configuration is in force: it says nothing
+            self._soon = True  # delayed by this process, or of a former configuration: the result proves nothing
             return
         if not verdict.failed and not self._usable:
-            return  # the endpoint that has answered went out meanwhile
+            return  # the endpoint that answered was ejected meanwhile
         self._take(verdict)
 
     def _take(self, verdict: Verdict) -> None:
@@ -223,7 +223,7 @@ class _Schedule:
         self._next = owner.clock.callLater(at - now, self._begin)
 
     def _crashed(self, failure: Failure) -> None:
-        """Ignore a cancellation; any other exception is a bug, which must not end the probes for good."""
+        """Ignore a cancellation; log any other exception, a bug that must not end the probes for good."""
         if not (self.stopped and isinstance(failure.value, CancelledError)):
             log.failure(
                 "the probe of an API service failed unexpectedly",
@@ -249,7 +249,7 @@ def _log_change(registration: Registration, before: Condition, verdict: Verdict,
 
 
 def _todo(verdict: Verdict, cluster: Cluster) -> str:
-    """Return what an operator does about one that is unavailable: about an endpoint, where no endpoint is ready."""
+    """Return the remedy for an unavailable registration: that of an endpoint, if no endpoint is ready."""
     if verdict.reason == MISSING_ENDPOINTS:
         for endpoint in cluster.endpoints:
             if endpoint.health.cause and not endpoint.config.disabled:
@@ -268,34 +268,32 @@ def _todo(verdict: Verdict, cluster: Cluster) -> str:
 #
 # One probe of a registration: GET /apis/GROUP/VERSION at the owner, as the proxy itself.
 #
-# As in kube-aggregator up to five attempts are made, and one that succeeds is enough; but not all at once: the next one
-# begins, at another endpoint if there is one, when one has failed or has no answer for a while. 200 registrations that
-# are well are asked by 200 requests in half a minute.
+# As in kube-aggregator there are up to five attempts, and one success is enough; but they are not simultaneous: the
+# next one begins, at another endpoint if there is one, when an attempt has failed or is slow. 200 available
+# registrations cost 200 requests in 30 s.
 
 
 PROBE_TIMEOUT = 5.0
 """Seconds for all attempts together, as kube-aggregator's client has."""
 ATTEMPTS = 5
 PATIENCE = 1.0
-"""Seconds without an answer after which another attempt begins."""
+"""Seconds without a response after which another attempt begins."""
 _PAUSE = 0.2  # seconds between two attempts at one endpoint
-_MAX_BODY = (
-    256 * 1024
-)  # bytes that are read, so that the connection can be kept; what they say is nobody's concern here
+_MAX_BODY = 256 * 1024  # bytes of a body to read, so that the connection can be kept; they are ignored
 _HEADERS = (("accept", "application/json"),)
 
 
 Attempt = Callable[[Cluster, Endpoint, str], Coroutine["Deferred[Any]", Any, ControlStream]]
-"""How one attempt is made at an endpoint, with a path (`attempt`)."""
+"""Makes one attempt at an endpoint with a path (`attempt`)."""
 
 
 async def attempt(cluster: Cluster, endpoint: Endpoint, path: str) -> ControlStream:
-    """Send the request; return its answer. Raises ConnectError, ControlError, CredentialError."""
+    """Send the request; return its response. Raises ConnectError, ControlError, CredentialError."""
     return await cluster.control.stream(endpoint, path, headers=_HEADERS, head_timeout=PROBE_TIMEOUT)
 
 
 def no_endpoint(cluster: Cluster) -> Verdict:
-    """Return the verdict on a cluster without an endpoint that takes requests; it tells no times, which go on."""
+    """Return the verdict on a cluster without a usable endpoint; it contains no times, which would change it."""
     return without_endpoint(
         cluster.name,
         {
@@ -306,7 +304,7 @@ def no_endpoint(cluster: Cluster) -> Verdict:
 
 
 class Probe:
-    """One probe. `result` gets the verdict, None if it has shown nothing. Cancelling it ends everything."""
+    """One probe. `result` fires with the verdict, None if there is none. Cancelling it stops the probe."""
 
     def __init__(
         self, registration: Registration, cluster: Cluster, clock: IReactorTime, send: Attempt = attempt
@@ -363,7 +361,7 @@ class Probe:
                 self._decide(verdict)
             await stream.read_all(_MAX_BODY)
         except (ControlError, BodyTooLarge):
-            pass  # the status has said it
+            pass  # the status has decided
         finally:
             stream.close()
 
@@ -389,9 +387,9 @@ class Probe:
         return None
 
     def _late(self) -> None:
-        """All attempts together have had their time. What hangs says more than a failure that may be of before."""
+        """The time for all attempts has passed. A hanging attempt decides, rather than an earlier failure."""
         path = self._registration.path
-        if self._decided:  # the body alone is missing
+        if self._decided:  # only the body is incomplete
             self._stop()
         elif self._running:
             where = f"{self._registration.cluster}/{self._tried[-1].name} on {path}"
@@ -400,7 +398,7 @@ class Probe:
             self._decide(self._last, stop=True)
 
     def _decide(self, verdict: Verdict | None, *, stop: bool = False) -> None:
-        """Tell the verdict. The answer that gave it is read to its end, within the time of the probe."""
+        """Fire with the verdict. The deciding response is read to its end, within the time of the probe."""
         if self._decided:
             return
         self._decided = True
@@ -430,4 +428,4 @@ class Probe:
 
 
 Begin = Callable[[Registration, Cluster], Probe]
-"""Begins a probe."""
+"""Starts a probe."""

@@ -1,6 +1,6 @@
-"""The objects of a template of roles and what is said about them, as YAML with comments. Pure.
+"""The objects of a template of roles, with remarks, as YAML with comments. Pure.
 
-Everything that another server has said is in JSON strings, in comments too: one line, ASCII.
+All text of other servers is in JSON strings, in comments too: one line, ASCII.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RBAC = "rbac.authorization.k8s.io"
 
 @dataclass(frozen=True, slots=True)
 class RoleObject:
-    """One object, or with `content` None a remark alone. `is_example`: it is printed as a comment, to be completed."""
+    """One object, or only a remark if `content` is None. `is_example`: it is printed as a comment, to be completed."""
 
     about: tuple[str, ...]
     content: Mapping[str, Any] | None = None
@@ -28,7 +28,7 @@ class RoleObject:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """What is printed for one group-version; `refused` has a sentence for each object that was not taken."""
+    """The template of one group-version; `refused` has a sentence for each refused object."""
 
     title: str
     parts: tuple[RoleObject, ...]
@@ -69,7 +69,7 @@ def cluster_role(name: str, rules: Sequence[Mapping[str, Any]], labels: Mapping[
 
 
 def _yaml(content: Mapping[str, Any]) -> Iterator[str]:
-    """Yield block YAML, whose lists of strings and whose subjects are in one line each."""
+    """Yield block YAML, with lists of strings and subjects in one line each."""
     for key, value in content.items():
         if isinstance(value, Mapping):
             yield f"{key}:"
@@ -85,34 +85,34 @@ def _yaml(content: Mapping[str, Any]) -> Iterator[str]:
 
 # -- what a rule may say --------------------------------------------------------------------------------------
 #
-# What a rule of an API server's own role may say: verbs on resources of the API server's own group, by name. Pure.
+# The rules that a role of an API server may have: verbs on named resources of the API server's group. Pure.
 
 
 MAX_RULES = 200
-"""Of one role."""
+"""Rules of one role."""
 MAX_ITEMS = 500
-"""Of one list of a rule."""
+"""Items of one list of a rule."""
 
 RESOURCE = re.compile(r"[a-z][-a-z0-9.]{0,252}(?:/[a-z][-a-z0-9/]{0,252})?")
 VERB = re.compile(r"[a-z][-a-z]{0,62}")
 _NAME = re.compile(r"[!-~]{1,253}")
 _LISTS = ("apiGroups", "resources", "verbs", "resourceNames")
 _ESCALATING = re.compile(r"escalate|bind|impersonate.*")
-"""Verbs by which a user becomes more than it is; `impersonate-on:…` and the like (KEP-5284) too."""
+"""Verbs of privilege escalation, with those of KEP-5284 (`impersonate-on:…`)."""
 
 
 class RefusedError(Exception):
-    """An object is not taken; str() says why, without an end."""
+    """An object is refused; str() is the cause, without a full stop."""
 
 
 def refuse_built_in(group: str) -> None:
-    """Raise RefusedError for a group of Kubernetes itself: rights on it are the cluster's own matter."""
+    """Raise RefusedError for a group of Kubernetes itself, whose rights only the cluster grants."""
     if group in BUILT_IN_RESOURCES:
         raise RefusedError(f"the group {quoted(group)} is one of Kubernetes itself, whose rights the cluster has")
 
 
 def checked_rules(rules: Any, group: str) -> list[dict[str, list[str]]]:
-    """Return new rules that grant nothing beyond `group`. Raises RefusedError for anything else."""
+    """Return copies of rules that grant nothing beyond `group`. Raises RefusedError for other rules."""
     if not isinstance(rules, list) or not rules or len(rules) > MAX_RULES:
         raise RefusedError(f"it has no list of 1 to {MAX_RULES} rules")
     return [_checked(rule, group, f"rule {number}") for number, rule in enumerate(rules, 1)]
@@ -157,12 +157,12 @@ def _strings(value: Any, where: str) -> list[str]:
 
 # -- what it needs of the cluster that it asks about users ----------------------------------------------------
 #
-# What an API server needs of the cluster that it asks about users: two roles of Kubernetes' own, and to follow
-# what its admission and flow control are configured with. Pure.
+# The rights of an API server in the cluster that authenticates its users: two roles of Kubernetes itself, and a role to
+# follow the configuration of its admission and flow control. Pure.
 #
-# Sources: the documentation of the aggregation layer, "Extension apiserver authorizes the request"; what a server made
-# with k8s.io/apiserver 1.36 lists when it starts (recorded: golden/aggregator, A28): without the policies its /readyz
-# stays red.
+# Sources: the documentation of the aggregation layer, "Extension apiserver authorizes the request"; the requests of a
+# server made with k8s.io/apiserver 1.36 at its start (recorded: golden/aggregator, A28): without the policies its
+# /readyz stays red.
 
 
 DELEGATOR = "system:auth-delegator"
@@ -180,14 +180,14 @@ FOLLOWED: Mapping[str, tuple[str, ...]] = {
     ),
     "flowcontrol.apiserver.k8s.io": ("flowschemas", "prioritylevelconfigurations"),
 }
-"""What it lists and watches in the cluster, by API group."""
+"""The resources that it lists and watches in the cluster, by API group."""
 _EXAMPLE = "system:serviceaccount:NAMESPACE:NAME"
 
 
 def account_of(url: str) -> str | None:
-    """Return the user name of the service account that an API server at `url` has by custom; None if no Service is it.
+    """Return the user name that an API server at `url` has by convention; None if the URL is not that of a Service.
 
-    That is the account with the name of its Service, in the Service's namespace.
+    It is the service account with the name and namespace of its Service.
     """
     labels = (urlsplit(url).hostname or "").split(".")
     if len(labels) < 3 or labels[2] != "svc" or not all(labels):
@@ -196,9 +196,9 @@ def account_of(url: str) -> str | None:
 
 
 def bindings(name: str, user: str | None, because: str) -> tuple[RoleObject, ...]:
-    """Return the role for what is followed and the three bindings of `user`, named after `name`.
+    """Return the role for the followed resources and the three bindings of `user`, named after `name`.
 
-    The bindings are examples where the user is not known.
+    The bindings are examples if the user is unknown.
     """
     from mcproxy.kube.user import service_account
 

@@ -1,8 +1,8 @@
 """The roles that an API server needs, for an administrator to review and apply.
 
 The design proposal "Aggregated API Servers" has an API server publish them at `/bootstrap/<group>`, since one that
-could register roles by itself could destroy the cluster. What it publishes is hostile: only what stays within its own
-group is taken. Where it publishes none they are made from its discovery."""
+could register roles by itself could destroy the cluster. Published roles count as hostile: only rules within the API
+server's group are accepted. If it publishes none, the roles are made from its discovery document."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.endpoint import Endpoint
 
 MAX_DISCOVERY = 1024 * 1024
-"""Bytes of a discovery document."""
+"""Maximum of bytes of a discovery document."""
 ROLES_TIMEOUT = 5.0
 """Seconds for one request to one endpoint."""
 _MAX_ENDPOINTS = 3
@@ -46,7 +46,7 @@ YAML_OR_JSON = "application/json, application/yaml;q=0.9"
 
 
 class FetchedAnswer(NamedTuple):
-    """What an API server has answered."""
+    """The response of an API server."""
 
     status: int
     body: bytes
@@ -57,15 +57,15 @@ Ask = Callable[[str, str, int], Awaitable[FetchedAnswer]]
 
 
 class AskError(Exception):
-    """An API server cannot be asked, or has not answered what it should; str() says why."""
+    """An API server is unreachable, or its response is unusable; str() is the cause."""
 
 
 async def template(
     ask: Ask, group: str, version: str, *, user: str | None = None, because: str = "", urls: Sequence[str] = ()
 ) -> Template:
-    """Return the template. `user` is that of the API server in the cluster, else guessed by its `urls`.
+    """Return the template. `user` is the API server's user in the cluster; None: guessed from its `urls`.
 
-    Raises AskError; RefusedError where nothing of it can be taken.
+    Raises AskError; RefusedError if no object can be accepted.
     """
     if user is None:
         user = next((found for url in urls if (found := account_of(url)) is not None), None)
@@ -105,7 +105,7 @@ __all__ = ["Ask", "AskError", "FetchedAnswer", "RefusedError", "template"]
 
 
 def asker(cluster: Cluster) -> Ask:
-    """Return what asks the API server behind `cluster`, with the proxy's own requests to any endpoint."""
+    """Return a function that sends requests of the proxy itself to any endpoint of `cluster`."""
 
     async def ask(path: str, accept: str, most: int) -> FetchedAnswer:
         tried: list[Endpoint] = []
@@ -131,11 +131,11 @@ def asker(cluster: Cluster) -> Ask:
 
 # -- what it publishes ----------------------------------------------------------------------------------------
 #
-# What an API server publishes at /bootstrap/<group>: RBAC objects of its own group are taken, others refused. Pure.
+# Reads the RBAC objects at /bootstrap/<group>: those of the API server's group are accepted, others refused. Pure.
 #
-# The text is hostile: it is read within bounds, and a new object is made of what has been checked. Nothing is taken
-# that grants more than rights on resources of the API server's own group, but for the two bindings by which it may ask
-# the cluster about users; and nothing that would replace a role of Kubernetes' own.
+# The text counts as hostile: it is read within bounds, and new objects are made of the checked fields. Only rights on
+# resources of the API server's group are accepted, and the two bindings by which it may authenticate and authorize
+# users at the cluster; and no object that would replace a role of Kubernetes itself.
 
 
 MAX_PUBLISHED = 256 * 1024
@@ -156,7 +156,7 @@ _DELEGATIONS = {"ClusterRole": DELEGATOR, "Role": READER}
 
 
 def read_published(text: bytes) -> list[Mapping[str, Any]] | None:
-    """Return the objects of a text, JSON or YAML, `List`s opened; None if it is no such thing. Raises RefusedError."""
+    """Return the objects of JSON or YAML, and of `List`s in it; None if it is neither. Raises RefusedError."""
     if len(text) > MAX_PUBLISHED:
         raise RefusedError(f"it publishes more than {MAX_PUBLISHED // 1024} KiB")
     try:
@@ -178,13 +178,13 @@ def read_published(text: bytes) -> list[Mapping[str, Any]] | None:
 
 
 def published_roles(objects: list[Mapping[str, Any]], group: str) -> tuple[tuple[RoleObject, ...], tuple[str, ...]]:
-    """Return the objects that are taken, in their order, and a sentence for each other one. Raises RefusedError."""
+    """Return the accepted objects, in their order, and a sentence for each refused one. Raises RefusedError."""
     refuse_built_in(group)
     taken: list[RoleObject] = []
     refused: list[str] = []
     own: set[tuple[str, str, str]] = set()
     names: set[tuple[str, str, str]] = set()
-    # Bindings name roles, which may stand behind them.
+    # Bindings name roles, which may follow them.
     for each in sorted(objects, key=lambda each: str(each["kind"]).endswith("Binding")):
         try:
             made = _object(each, group, own)
@@ -203,7 +203,7 @@ def published_roles(objects: list[Mapping[str, Any]], group: str) -> tuple[tuple
 
 
 def has_delegation(parts: tuple[RoleObject, ...]) -> bool:
-    """Whether one of the bindings lets the API server ask the cluster about users."""
+    """Whether a binding lets the API server authenticate and authorize users at the cluster."""
     contents = (part.content for part in parts if part.content is not None)
     return any("roleRef" in each and each["roleRef"]["name"] == DELEGATOR for each in contents)
 
@@ -308,10 +308,9 @@ def _described(content: Mapping[str, Any]) -> str:
 #
 # Roles made from the discovery document of a group-version (APIResourceList). Pure.
 #
-# As Kubernetes' own view, edit and admin have it: who may view reads objects, who may edit writes what is in a
-# namespace and reads and writes its subresources (a shell may be behind one), and nobody but controllers writes a
-# status. What is in no namespace is written by administrators alone, so the role for that is aggregated to none: who
-# has admin in a namespace must not get it.
+# As in Kubernetes' view, edit and admin: viewers read objects, editors write namespaced objects and read and write
+# their subresources (one may be a shell), and only controllers write a status. Cluster-scoped objects are written by
+# administrators alone, so their role is not aggregated: an admin of a namespace must not get it.
 
 
 MAX_RESOURCES = 1000
@@ -319,7 +318,7 @@ _READS = ("get", "list", "watch")
 _WRITES = ("create", "update", "patch", "delete", "deletecollection")
 _STATUS = "status"
 _HARMLESS = (_STATUS, "scale", "log")
-"""Subresources of which Kubernetes' own view reads those of pods and workloads."""
+"""Subresources of pods and workloads that Kubernetes' view may read."""
 
 
 class _Resource(NamedTuple):
@@ -391,7 +390,7 @@ def _resources(document: Mapping[str, Any], group_version: str) -> tuple[list[_R
 
 
 def _rules(group: str, resources: Iterable[_Resource], verbs: Iterable[str]) -> list[dict[str, list[str]]]:
-    """Return a rule for each set of verbs that resources have of `verbs`."""
+    """Return a rule for each subset of `verbs` that resources have."""
     by_verbs: dict[tuple[str, ...], list[str]] = {}
     for resource in resources:
         if granted := tuple(verb for verb in verbs if verb in resource.verbs):

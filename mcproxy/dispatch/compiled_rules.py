@@ -1,4 +1,4 @@
-"""Compiled rules: whether one matches a request, and which of many is the first that does.
+"""Compiled rules: whether one matches a request, and which of many is the first to match.
 
 `CompiledRule.matches` defines matching, field by field; `RuleSet` gives the same answer for a whole list at once and
 caches it. Both take anything with the attributes of `RequestAttributes`, so that authorizers use the same rules.
@@ -8,10 +8,10 @@ inverted items in the same list are ignored; inverted items alone match the valu
 with globs an item that ends in a star matches every value with that prefix. Source: the table of reference "dispatch",
 and RBAC where it is silent.
 
-Of many rules a `FieldIndex` has which match a value, as the bits of an integer: with one look-up for each field and a
-few conjunctions the first matching rule is the highest bit that is left. A thousand rules are integers of 125 bytes, so
-the time hardly grows with their number, in whichever field they differ. The first rule has the highest bit, because
-integers get shorter where only later rules are left.
+A `FieldIndex` has the rules that match a value, as the bits of an integer: after one look-up for each field and a few
+conjunctions the first matching rule is the highest bit that remains. A thousand rules are integers of 125 bytes, so the
+time hardly grows with their number, in whichever field they differ. The first rule has the highest bit, because
+integers get shorter when only later rules remain.
 """
 
 from __future__ import annotations
@@ -307,7 +307,7 @@ class FieldIndex:
 
     def __init__(self, matchers: Sequence[ListMatcher], also: Sequence[Collection[str]] = ()) -> None:
         """`also` has, for each rule, further values that it matches regardless of its list."""
-        self._base = 0  # the rules that match a value which no list has
+        self._base = 0  # the rules that match an unlisted value
         self._exact: dict[str, tuple[int, int]] = {}
         self._prefixes: dict[str, tuple[int, int]] = {}
         last = len(matchers) - 1

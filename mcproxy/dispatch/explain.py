@@ -1,4 +1,4 @@
-"""Why a request matches a policy or none: as data, and as lines of text."""
+"""Explains why a request matches a policy or none: as data, and as lines of text."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Mismatch:
     """A field of a rule that does not match a request."""
 
     field: str  # its name in the file; service accounts are part of "users"
-    wanted: tuple[str, ...]  # as the rule has them; service accounts by their user names
-    got: tuple[str, ...]  # what the request has: one value, or the user's groups
+    wanted: tuple[str, ...]  # the values of the rule; service accounts by their user names
+    got: tuple[str, ...]  # the values of the request: one, or the user's groups
 
     def __str__(self) -> str:
         if not self.wanted:
@@ -114,7 +114,7 @@ def explain_rules(
 
 
 def title(number: int, name: str) -> str:
-    """Return the place of a policy, and its name if it has one of its own."""
+    """Return the place of a policy, and its name if it has one."""
     place = f"dispatch[{number}]"
     return place if name == place else f"{place} {shown(name)}"
 

@@ -26,7 +26,7 @@ class FairQueue(Generic[T]):
         self._count = 0
 
     def push(self, user: str, item: T) -> None:
-        """Add an item behind the user's others; a user who had none comes last."""
+        """Add an item after the user's others; a user without items comes last."""
         items = self._items.get(user)
         if items is None:
             items = self._items[user] = deque()

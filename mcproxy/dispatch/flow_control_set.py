@@ -43,7 +43,7 @@ class FlowControls:
     ) -> FlowControls:
         """Make the flow controls of `config`, keeping those of `previous` that differ at most in their parameters.
 
-        `tables` is where they count; None: in tables of their own. `metrics` gets refusals and waits.
+        `tables` are the tables in which they count; None: private ones. `metrics` gets refusals and waits.
         """
         metrics = Metrics() if metrics is None else metrics
         tables = LimitTables.of_one_process(clock) if tables is None else tables
@@ -67,13 +67,13 @@ class FlowControls:
             control.change(self._config[name])
 
     def per(self, name: str) -> model.Per:
-        """Return what a flow control counts by. Raises KeyError for a name that is not in the configuration."""
+        """Return the `per` of a flow control. Raises KeyError for a name that is not in the configuration."""
         return self._config[name].per
 
     def limits_for(self, names: Sequence[str], cluster_name: str) -> RequestLimits:
-        """Return the limits on requests to a cluster; `names` are the policy's flow control, then the cluster's own.
+        """Return the limits on requests to a cluster; `names` are the flow control of the policy, then of the cluster.
 
-        A name that is given twice counts once. Raises KeyError for one that is not in the configuration.
+        A repeated name counts once. Raises KeyError for a name that is not in the configuration.
         """
         limiting = [name for name in dict.fromkeys(names) if self._config[name].type is not FlowControlType.EXEMPT]
         return make_limits([self.controls[name] for name in limiting], cluster_name)

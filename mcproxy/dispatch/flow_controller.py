@@ -1,4 +1,4 @@
-"""A flow control of the file at run time: its limiters, its counts, and the text of its refusals.
+"""A configured flow control at run time: its limiters, its counts, and the text of its refusals.
 
 Source of the text: reference "dispatch", Flow control; MaxRequestsInflight follows the form of TokenBucket.
 """
@@ -53,7 +53,7 @@ class FlowController(ABC):
 
     @property
     def tokens(self) -> float | None:
-        """The tokens in a bucket that all requests take from; None where there are several, or none."""
+        """The tokens in the bucket of all requests; None if there are several buckets, or none."""
         return None
 
     @abstractmethod
@@ -144,7 +144,7 @@ class TokenBucketController(FlowController):
 def make_controller(
     config: model.FlowControl, clock: IReactorTime, tables: LimitTables, metrics: Metrics
 ) -> FlowController | None:
-    """Return the controller of a flow control; None for one that limits nothing."""
+    """Return the controller of a flow control; None if it limits nothing."""
     if config.type is FlowControlType.EXEMPT:
         return None
     if config.type is FlowControlType.TOKEN_BUCKET:

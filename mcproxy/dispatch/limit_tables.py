@@ -83,19 +83,19 @@ class LimitTables:
         return tables
 
     def owned(self) -> SharedMemory:
-        """Return the memory as its owner has it, for the shares of limits over replicas; of one process."""
+        """Return the memory with its owner's methods, for the shares of limits over replicas; only in one process."""
         from mcproxy.dispatch.tables.shared_memory import SharedMemory
 
         return SharedMemory(self.memory, self.tell, self.seconds)
 
     def token_bucket(self, config: model.FlowControl, clock: IReactorTime) -> TokenBucketLimiter:
-        """Return a limiter; its buckets are those of all processes."""
+        """Return a limiter, whose buckets all processes share."""
         limit = LimitId(config.name, "bucket", config.per)
         buckets = self.buckets(limit, config.qps, config.burst, shared=config.shared)
         return TokenBucketLimiter(buckets, config.queue, clock, self.seconds)
 
     def in_flight(self, config: model.FlowControl, clock: IReactorTime, *, long_running: bool) -> InFlightLimiter:
-        """Return a limiter; what other processes have in flight counts."""
+        """Return a limiter, which counts requests in flight in all processes."""
         limit = LimitId(config.name, "long" if long_running else "short", config.per)
         counts = self.counts(limit, config.max_long_running if long_running else config.max, shared=config.shared)
         return InFlightLimiter(counts, config.queue, clock, self._with_queues)
@@ -177,7 +177,7 @@ class WakeUpReader:
         self._on_told()
 
     def connectionLost(self, reason: Failure) -> None:
-        """Called by the reactor when `doRead` raised, which it has logged: what waits looks at intervals."""
+        """Called by the reactor when `doRead` raised, which it has logged: waiting requests are still polled."""
 
 
 class ConnectionCounts:
@@ -194,8 +194,8 @@ class ConnectionCounts:
         return self._counts.take_below(client, limit)
 
     def take_beyond(self, client: str) -> None:
-        """Count one more, whatever their number."""
-        self._counts.take(client)  # its own maximum is none
+        """Count one more, regardless of the limit."""
+        self._counts.take(client)  # its limit has no maximum
 
     def release(self, client: str) -> None:
         """Count one less."""

@@ -68,7 +68,7 @@ class Limiter(metaclass=ABCMeta):
 
     @abstractmethod
     def release(self, key: str) -> None:
-        """Undo a `take`, or end what it admitted."""
+        """Undo a `take`, or end the admitted request."""
 
     @property
     @abstractmethod

@@ -111,7 +111,7 @@ class Dispatch:
     def plan_of_service(self, user: UserInfo, info: RequestInfo, service: model.APIService) -> Plan | None:
         """Return the plan of a request to an API service of the server; None if no policy matches.
 
-        Its group-version has one owner, so a policy's `backend` moves it nowhere; `endpoints` count where they are the
+        Its group-version has one owner, so a policy's `backend` does not apply; `endpoints` apply if they are the
         owner's.
         """
         number = 0 if self._index is None else self._index.find(user, info, service.cluster)
@@ -123,9 +123,9 @@ class Dispatch:
         return plan
 
     def plan_of(self, policy: str, cluster: str) -> Plan | None:
-        """Return the plan of a request to `cluster` to which another process has found a policy to apply.
+        """Return the plan of a request to `cluster` for which another process has found the policy.
 
-        `policy` is the name that the plan had there; None: there is no such policy.
+        `policy` is the name of the plan there. Returns None if there is no such policy.
         """
         if self._numbers is None:
             policies = self._server.dispatch

@@ -15,7 +15,7 @@ from mcproxy.dispatch.limiter import Limiter, WaitResult
 
 
 class Limit(Protocol):
-    """The limit that a permit was taken from."""
+    """The limit of a permit."""
 
     def release(self, key: str) -> None: ...
 
@@ -32,7 +32,7 @@ class Permit:
         self._next = next_permit
 
     def joined(self, other: Permit) -> Permit:
-        """Return a permit whose release releases both; neither must be used otherwise from now on."""
+        """Return a permit whose release releases both; use only this one from now on."""
         if self._limit is None:
             return other
         last = self
@@ -99,7 +99,7 @@ class RequestLimits:
                 key = user_name if fixed_key is None else fixed_key
                 if not limiter.take(key):
                     self._refuse_unless_may_wait(control, limiter, key, user_name, resource)
-                    # Read before waiting: a reload may change the queue meanwhile.
+                    # Read before the wait: a reload may change the queue meanwhile.
                     timeout = limiter.queue.timeout if limiter.queue is not None else 0.0
                     begun = limiter.seconds()
                     try:

@@ -15,10 +15,10 @@ _KNOWN = {name: name for names in _NAMES.values() for name in names}
 
 
 def names_of(protocols: Iterable[HTTPProtocol]) -> tuple[bytes, ...]:
-    """Return the names of these protocols, in their order, which is that of preference."""
+    """Return the names of these protocols, in order of preference."""
     return tuple(name for protocol in protocols for name in _NAMES[protocol])
 
 
 def shared(negotiated: bytes) -> bytes | None:
-    """Return what a handshake has agreed on as one object for all connections; None for "" (no ALPN)."""
+    """Return the negotiated protocol as an object shared by all connections; None for "" (no ALPN)."""
     return _KNOWN.get(negotiated, negotiated) or None

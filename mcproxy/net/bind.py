@@ -16,7 +16,7 @@ from typing import Any
 from mcproxy.config.model import Bind, SystemdBind, TCPBind, UnixBind
 
 BACKLOG = 1024
-_CREATION_MODE = 0o600  # of a unix socket until it listens
+_CREATION_MODE = 0o600  # mode of a unix socket until it listens
 _IP_FREEBIND = 15  # linux/in.h
 _IPV6_FREEBIND = 78  # linux/in6.h
 _SO_ATTACH_REUSEPORT_CBPF = 51  # asm-generic/socket.h
@@ -50,7 +50,7 @@ class BindError(Exception):
 class SystemdSockets:
     """Listening sockets by FileDescriptorName (sd_listen_fds_with_names(3)).
 
-    They stay open for the life of the process, so that a listener removed by one reload can be added again by another.
+    They stay open for the life of the process, so that a reload can add a listener again that an earlier one removed.
     """
 
     def __init__(self, descriptors: Mapping[str, int]) -> None:
@@ -80,7 +80,7 @@ class SystemdSockets:
 
     @property
     def descriptors(self) -> Mapping[str, int]:
-        """The descriptors by name; they stay this object's."""
+        """The descriptors by name, which this object still owns."""
         return self._descriptors
 
     def take(self, bind: SystemdBind) -> socket.socket:
@@ -106,8 +106,8 @@ def open_socket(
 ) -> socket.socket:
     """Return a listening, non-blocking socket. Raises BindError.
 
-    `overlapping` are listening sockets of this process that are about to be closed; the new one may have the same port
-    and an address that covers theirs, or that theirs covers. Connections to such an address go to them until then.
+    `overlapping` are listening sockets of this process that are about to be closed; the new socket may have the same
+    port and an overlapping address (a wildcard and one of its addresses). They get the connections to it until then.
     """
     if isinstance(bind, SystemdBind):
         return (systemd or SystemdSockets({})).take(bind)
@@ -147,7 +147,7 @@ def _sharing_port(sockets: Sequence[socket.socket]) -> Iterator[None]:
 
 
 def keep_port(sock: socket.socket) -> None:
-    """Let nobody else listen on the port of a TCP socket (SO_REUSEPORT off)."""
+    """Prevent others from listening on the port of a TCP socket (SO_REUSEPORT off)."""
     _set_share_port(sock, False)
 
 
@@ -175,19 +175,19 @@ def open_spread(bind: TCPBind, number: int, *, overlapping: Sequence[socket.sock
 
 
 def bind_beside(bind: TCPBind, listening: socket.socket) -> socket.socket:
-    """Return a socket with the address of `listening`, which is open for `bind`; `listen` must follow.
+    """Return a bound socket with the address of `listening`, a socket of `bind`; `listen` must follow.
 
     From then on the kernel spreads new connections over both (SO_REUSEPORT). The first socket of an address is bound
-    without that option, so that a daemon finds out that another one listens there. Raises BindError.
+    without that option, so that a daemon detects another one on the address. Raises BindError.
     """
     _set_share_port(listening, True)
     return _bind_name(bind, listening.family, listening.getsockname(), share_port=True)
 
 
 def spread_over_first(sock: socket.socket, number: int) -> None:
-    """Let the kernel choose among the first `number` sockets that listened on the address of `sock`, at random.
+    """Have the kernel choose at random among the first `number` sockets that listened on the address of `sock`.
 
-    The others stay, for what is queued on them. Without support by the kernel it still chooses among all.
+    The others stay, for the connections queued on them. A kernel without support still chooses among all.
     """
     # Classic BPF (linux/filter.h): A = random (SKF_AD_OFF + SKF_AD_RANDOM); A %= number; return A
     instructions = ((0x20, 0xFFFFF000 + 56), (0x94, number), (0x16, 0))
@@ -216,7 +216,7 @@ def set_permissions(bind: UnixBind) -> None:
 
 
 def probe_bind(bind: Bind, systemd: SystemdSockets | None = None) -> None:
-    """Check whether `bind` can be opened, and leave nothing behind.
+    """Check whether `bind` can be opened, without a trace.
 
     Raises BindError; `in_use` is set for the sockets of a running daemon too. A systemd socket is checked only if
     `systemd` is given.
@@ -244,7 +244,7 @@ def _bind_tcp(bind: TCPBind, *, listening: bool = False, share_port: bool = Fals
     except OSError as error:
         raise _bind_error(bind, error) from None
     sock = _bind_name(bind, family, name, share_port=share_port)
-    if listening:  # with SO_REUSEADDR, only listen(2) finds another listener that has not finished binding
+    if listening:  # with SO_REUSEADDR, only listen(2) detects another listener that is still binding
         listen(bind, sock)
     return sock
 
@@ -257,7 +257,7 @@ def _bind_name(bind: TCPBind, family: int, name: Any, *, share_port: bool) -> so
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # as nginx: [::] does not take 0.0.0.0
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # as in nginx: [::] does not include 0.0.0.0
         if bind.free_bind:
             v6 = family == socket.AF_INET6
             sock.setsockopt(*((socket.IPPROTO_IPV6, _IPV6_FREEBIND) if v6 else (socket.IPPROTO_IP, _IP_FREEBIND)), 1)
@@ -273,7 +273,7 @@ def _bind_name(bind: TCPBind, family: int, name: Any, *, share_port: bool) -> so
 def _bind_unix(bind: UnixBind) -> socket.socket:
     """Bind a unix socket; clients can connect only once it listens, and it has its mode and group by then.
 
-    A socket file without a listening process was left by one that was killed, and is replaced.
+    A socket file without a listening process is left from a killed one, and is replaced.
     """
     _remove_stale(bind)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -1,7 +1,7 @@
-"""Causes: sentences for operators on why a server cannot be used, with a code for what depends on it (remedies).
+"""Causes: sentences for operators on why a server cannot be used, with a code that decides on the remedy.
 
-The code is given where the sentence is made. It goes with the sentence from exception to exception and into the state
-of an endpoint, and beside it in messages to other processes; a longer sentence that has it in the middle has none.
+The code is set where the sentence is made. It stays with the sentence from exception to exception, in the state of an
+endpoint, and in messages to other processes; a longer sentence that quotes a cause has no code.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Self
 
 
 class CauseCode(Enum):
-    """What a cause says: of the name, the address and the connection, of TLS and certificates, or of the answer."""
+    """The subject of a cause: name, address and connection; TLS and certificates; or the response."""
 
     OTHER = ""
     NO_ADDRESS = "network/no-address"
@@ -75,16 +75,16 @@ class Cause(str):
         return made
 
     def __reduce__(self) -> tuple[type[Cause], tuple[str, CauseCode]]:
-        return type(self), (str(self), self.code)  # that of str would make it anew without its code
+        return type(self), (str(self), self.code)  # that of str would drop the code
 
 
 def code_of(cause: str) -> CauseCode:
-    """Return the code of a cause; that of a plain sentence is OTHER."""
+    """Return the code of a cause; OTHER for a plain sentence."""
     return cause.code if isinstance(cause, Cause) else CauseCode.OTHER
 
 
 def read_cause(text: str, code: str) -> Cause:
-    """Return a cause of which another process, perhaps of another version, has told text and code."""
+    """Return a cause from the text and the code of another process, perhaps of another version."""
     try:
         return Cause(text, CauseCode(code))
     except ValueError:
@@ -92,7 +92,7 @@ def read_cause(text: str, code: str) -> Cause:
 
 
 def code_of_status(status: int) -> CauseCode:
-    """Return the code of a cause that is about the status of an answer."""
+    """Return the code for the status of a response."""
     try:
         return CauseCode(f"answer/{status}")
     except ValueError:

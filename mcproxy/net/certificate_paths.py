@@ -1,9 +1,9 @@
 """Paths from a certificate to a trust anchor, where OpenSSL alone would miss one.
 
-OpenSSL looks up an issuer by name and takes the first match without trying its signature, so that of two authorities
+OpenSSL looks up an issuer by name and takes the first match without checking its signature, so that of two authorities
 with one subject (a rotated "kubernetes" CA) and no key identifiers only one works, by chance. Here every issuer of the
-right name is tried, those with the right signature remain, and OpenSSL then verifies each path that is left, with
-nothing beside it: signatures, validity, critical extensions, path length, name constraints, key usage.
+right name is tried, those with the right signature remain, and OpenSSL then verifies each remaining path alone:
+signatures, validity, critical extensions, path length, name constraints, key usage.
 
 Each certificate of a bundle is an anchor, self-signed or not, as in Go.
 Source: Go `crypto/x509` verify.go, buildChains.
@@ -21,13 +21,13 @@ from OpenSSL import crypto
 from OpenSSL._util import lib
 
 MAX_ISSUERS = 100
-"""Issuers that are tried for one certificate and those above it, as Go's maxChainSignatureChecks."""
+"""Maximum of issuers that are tried for one certificate and those above it, as Go's maxChainSignatureChecks."""
 
 _WEAK_HASHES = frozenset({"md5", "sha1"})
 
 
 class PathError(Exception):
-    """A path that does not hold; `cause` is for operators."""
+    """A path is invalid; `cause` is for operators."""
 
     def __init__(self, cause: str) -> None:
         super().__init__(cause)
@@ -46,10 +46,10 @@ class TrustAnchors:
             self._by_subject.setdefault(certificate.subject, []).append(certificate)
 
     def paths(self, leaf: x509.Certificate, sent: Sequence[x509.Certificate]) -> Iterator[list[x509.Certificate]]:
-        """Yield the paths that names and, between issuers of one name, signatures allow: leaf first, an anchor last.
+        """Yield the paths by names, and by signatures between issuers of one name: leaf first, an anchor last.
 
-        `sent` are the certificates that the peer sent beside its own, in any order. A longer path comes before one that
-        ends at an intermediate of the bundle. Raises ValueError for a name that cannot be read.
+        `sent` are the peer's other certificates, in any order. A longer path comes before one that ends at an
+        intermediate of the bundle. Raises ValueError for a malformed name.
         """
         by_subject: dict[x509.Name, list[x509.Certificate]] = {}
         for certificate in dict.fromkeys(sent):
@@ -78,17 +78,17 @@ def is_issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> boo
     """Whether `issuer` has the name and the key that signed `certificate`."""
     try:
         certificate.verify_directly_issued_by(issuer)
-    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):  # not signed, or in an unknown way
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):  # not signed, or by an unknown algorithm
         return False
     return True
 
 
 def verified(path: Sequence[x509.Certificate], at: float, *, server: bool = False) -> list[x509.Certificate]:
-    """Return a path as OpenSSL verifies it for a time in seconds since 1970; raises PathError.
+    """Return a path after its verification by OpenSSL for a time in seconds since 1970; raises PathError.
 
-    With `server` the usages of a TLS server are required, all the way up.
+    With `server` every certificate of the path must allow the usage of a TLS server.
     """
-    store = crypto.X509Store()  # a new one each time: OpenSSL keeps the first time that a store is given
+    store = crypto.X509Store()  # a new one each time: OpenSSL keeps the first time set in a store
     try:
         leaf, *issuers = map(crypto.X509.from_cryptography, path)
         store.add_cert(issuers[-1] if issuers else leaf)
@@ -105,7 +105,7 @@ def verified(path: Sequence[x509.Certificate], at: float, *, server: bool = Fals
 
 
 def check_strength(path: Sequence[x509.Certificate], min_rsa_bits: int) -> None:
-    """Raise PathError for a short RSA key, or a signature with SHA-1 or MD5; that of the anchor does not count."""
+    """Raise PathError for a short RSA key, or a signature with SHA-1 or MD5; the anchor's does not count."""
     for certificate in path:
         key = certificate.public_key()
         if isinstance(key, rsa.RSAPublicKey) and key.key_size < min_rsa_bits:

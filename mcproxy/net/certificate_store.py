@@ -48,10 +48,10 @@ class CertificateStore:
         protocols: Sequence[bytes] = (HTTP1_1, HTTP1_0),
         hosts: Mapping[str, str] | None = None,
     ) -> CertificateStore:
-        """Build the contexts. The first certificate is the default; of several with the same name the first is used.
+        """Build the contexts. The first certificate is the default, and has precedence for a name in several.
 
-        `min_version` is "1.2" or "1.3". `hosts` says by name which certificate a server name (lower case) gets, before
-        the names that certificates are for. Raises PairError, naming the certificate, and ValueError for none at all.
+        `min_version` is "1.2" or "1.3". `hosts` maps server names (lower case) to names of certificates, and precedes
+        the names in certificates. Raises PairError, naming the certificate, and ValueError for none at all.
         """
         contexts: list[SSL.Context] = []
         names: list[tuple[str, SSL.Context]] = []

@@ -1,10 +1,10 @@
 """The open connections of a listener by client, and the choice of one to close for a new one. Pure.
 
-Where several processes have connections of one listener, each has its table and closes its own connections; how many
-there are is counted over all of them (`Places`).
+If several processes have connections of one listener, each has its table and closes its own connections; their number
+is counted over all processes (`Places`).
 
-A client is an IPv4 address, the /64 network of an IPv6 address (one host has all of it, so single addresses would be no
-limit), or all clients of a unix socket together.
+A client is an IPv4 address, the /64 network of an IPv6 address (one host owns all of it, so single addresses would be
+no limit), or all clients of a unix socket together.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from twisted.internet.interfaces import IAddress
 UNIX = "unix:"
 UNKNOWN = ""  # before the PROXY header is read
 ALL = "*"
-_UNLIMITED = frozenset({UNIX, UNKNOWN})  # what `limits.connectionsPerClient` does not count
+_UNLIMITED = frozenset({UNIX, UNKNOWN})  # exempt from `limits.connectionsPerClient`
 
 _CLIENTS_TRIED = 16  # clients whose connections are searched for an idle one
-_CANDIDATES = 32  # idle connections that one search remembers
+_CANDIDATES = 32  # idle connections kept from one search
 _RETRY_DELAY = 0.25  # seconds without a search after one that found nothing
 
 
@@ -43,7 +43,7 @@ class ClientTable(Generic[C]):
 
     def __init__(self) -> None:
         self._clients: dict[str, set[C]] = {}
-        self._by_count: dict[int, dict[str, None]] = {}  # number of connections -> clients that have so many
+        self._by_count: dict[int, dict[str, None]] = {}  # number of connections -> clients with that number
         self._size = 0
         self._candidates: list[tuple[float, C]] = []  # idle connections of the last search, the longest idle last
         self._candidates_of = UNKNOWN
@@ -74,20 +74,20 @@ class ClientTable(Generic[C]):
         self._size -= 1
 
     def move(self, client: str, connection: C, to_client: str, to: C) -> None:
-        """Put `to` in the place of a connection, which has become another object, or whose client is known now."""
+        """Replace a connection by `to`, its next object, or the same one whose client is known now."""
         self.remove(client, connection)
         self.add(to_client, to)
 
     def is_full(self, limit: int) -> bool:
-        """Whether there are as many connections as `limit`; if not, one is about to be added."""
+        """Whether the number of connections has reached `limit`; if not, one is about to be added."""
         return self._size >= limit
 
     def is_full_for(self, client: str, limit: int) -> bool:
-        """Whether a client has as many connections as `limit`; if not, one is about to be added."""
+        """Whether a client's number of connections has reached `limit`; if not, one is about to be added."""
         return self.count(client) >= limit
 
     def not_added(self) -> None:
-        """The connection that was about to be added is not."""
+        """Cancel the addition of the connection that was about to be added."""
 
     def _uncount(self, client: str, count: int) -> None:
         if count:
@@ -97,7 +97,7 @@ class ClientTable(Generic[C]):
                 del self._by_count[count]
 
     def longest_idle(self, now: float) -> tuple[str, C] | None:
-        """Return the longest idle connection of the client with the most; of the next one, if that has none idle."""
+        """Return the longest idle connection of the client with most connections that has an idle one."""
         if now < self._retry_at:
             return None
         tried = 0
@@ -116,8 +116,8 @@ class ClientTable(Generic[C]):
     def longest_idle_of(self, client: str) -> C | None:
         """Return the longest idle connection of a client, or None.
 
-        A search remembers several: under a flood, each new connection needs one, and searching takes time for each
-        connection of the client.
+        A search keeps several: under a flood each new connection needs one, and a search takes time for each connection
+        of the client.
         """
         connections = self._clients.get(client, set())
         if self._candidates_of == client:
@@ -139,27 +139,27 @@ class ClientTable(Generic[C]):
 
 
 class Places(Protocol):
-    """Counts connections of all processes, by client; ALL is all of a listener together."""
+    """Counts connections of all processes, by client; ALL counts those of all clients."""
 
     def take(self, client: str, limit: int) -> bool:
-        """Count one more, unless there are as many as `limit`; return whether it was counted."""
+        """Count one more, unless the count has reached `limit`; return whether it was counted."""
 
     def take_beyond(self, client: str) -> None:
-        """Count one more, whatever their number."""
+        """Count one more, regardless of the limit."""
 
     def release(self, client: str) -> None:
         """Count one less."""
 
 
 class ClientTableOfProcess(ClientTable[C]):
-    """The connections of one process of several. Limits hold for all together: to ask for a place is to take it."""
+    """The connections of one process of several. Limits apply to all processes: checking for a place takes it."""
 
     __slots__ = ("_ahead", "_places")
 
     def __init__(self, places: Places) -> None:
         super().__init__()
         self._places = places
-        self._ahead: list[str] = []  # what has been counted already of the connection that is about to be added
+        self._ahead: list[str] = []  # counted already for the connection that is about to be added
 
     def add(self, client: str, connection: C) -> None:
         super().add(client, connection)

@@ -1,6 +1,6 @@
 """Outgoing connections: name resolution, TCP, TLS, verification of chain and name; then the protocol is connected.
 
-One timeout covers everything. Of several addresses of a host the first that answers is taken (`happy_eyeballs`).
+One timeout covers everything. The first address of a host to answer is used (`happy_eyeballs`).
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def connect(
 ) -> Deferred[None]:
     """Connect `protocol` to host:port within `timeout` seconds.
 
-    `alpn` are the protocols that are offered by TLS, best first; what the server chose is `alpn` of the transport, None
-    where it knows no ALPN.
+    `alpn` are the protocols offered in TLS, best first; the server's choice is `alpn` of the transport, None if the
+    server does not use ALPN.
 
     Fires after TCP, TLS and certificate checks, when `protocol.makeConnection` has been called; fails with
     ConnectError. Cancelling closes whatever is under way.
@@ -85,10 +85,10 @@ def connect_over(
     alpn: tuple[bytes, ...] = (HTTP1_1,),
     on_close: Callable[[SocketStream], None],
 ) -> Deferred[SocketStream]:
-    """Connect `protocol` over a connected stream socket (one end of a pair), which is closed where that fails.
+    """Connect `protocol` over a connected stream socket (one end of a pair), which is closed on failure.
 
-    As `connect`; `where` names the peer in errors, `on_close` is called when the socket of the stream that this fires
-    with is closed.
+    As `connect`; `where` names the peer in errors, `on_close` is called when the socket of the resulting stream is
+    closed.
     """
     attempt = _Attempt(reactor, where, timeout)
     return attempt.run(attempt.over_socket(sock, protocol, tls, alpn, on_close))
@@ -132,7 +132,7 @@ class _Attempt:
             stream = await self._start_tls(sock, name, tls, alpn)
         except BaseException:
             sock.close()
-            if len(addresses) > 1:  # it may take connections, and hang or be another server: the next attempt begins
+            if len(addresses) > 1:  # it may accept connections, but hang or be another server: the next attempt begins
                 SILENT.note(address, self.reactor.seconds())  # with another address
             raise
         stream.attach(protocol)
@@ -195,7 +195,7 @@ class _Attempt:
         now = self.reactor.seconds()
         connection = SSL.Connection(tls.context, sock)
         connection.set_connect_state()
-        if alpn != (HTTP1_1,):  # that is what every context offers
+        if alpn != (HTTP1_1,):  # the default of every context
             connection.set_alpn_protos(list(alpn))
         if not is_ip(server_name):
             connection.set_tlsext_host_name(_sni(server_name))
@@ -270,12 +270,12 @@ async def _resolve(reactor: Reactor, host: str, port: int) -> list[SocketAddress
 
 @implementer(IResolutionReceiver)
 class _Receiver:
-    """Collects the addresses of one look-up; an answer after cancellation is dropped."""
+    """Collects the addresses of one look-up; a result after cancellation is dropped."""
 
     def __init__(self) -> None:
         self.done: Deferred[list[Any]] = Deferred()
         self.cause = ""
-        """Why there is no address, where the resolver says so."""
+        """Why there is no address, if the resolver reports it."""
         self._addresses: list[Any] = []
 
     def resolutionBegan(self, resolutionInProgress: Any) -> None:
@@ -285,7 +285,7 @@ class _Receiver:
         self._addresses.append(address)
 
     def resolution_failed(self, cause: str) -> None:
-        """As `resolver.Resolver` calls it, before `resolutionComplete`."""
+        """Called by `resolver.Resolver` before `resolutionComplete`."""
         self.cause = cause
 
     def resolutionComplete(self) -> None:

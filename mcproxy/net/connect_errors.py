@@ -40,8 +40,8 @@ _UNTRUSTED = (
 class ConnectError(Exception):
     """A connection was not made; nothing was sent over it.
 
-    `cause` is a `causes.Cause` where something depends on what it says.
-    `recorded`: the endpoint has counted it; several requests may have waited for the connection.
+    `cause` is a `causes.Cause` if it has a code. `recorded`: the endpoint has counted the failure; several requests may
+    have waited for the connection.
     """
 
     def __init__(self, cause: str) -> None:
@@ -58,7 +58,7 @@ class ConnectionRefused(ConnectError):
 
 
 class ConnectTimeout(ConnectError):
-    """DNS, TCP or TLS took too long; the cause says which."""
+    """DNS, TCP or TLS took too long; the cause names it."""
 
 
 class DNSError(ConnectError):
@@ -73,7 +73,7 @@ class TLSError(ConnectError):
 
 
 class ConnectFailed(ConnectError):
-    """Anything else: no route, no socket left, no such file."""
+    """Any other failure: no route, no socket left, no such file."""
 
 
 def from_errno(number: int, where: str) -> ConnectError:
@@ -94,7 +94,7 @@ def from_handshake(error: BaseException, where: str) -> TLSError:
 
 
 def untrusted(where: str, reason: str) -> TLSError:
-    """Return the error for a server whose chain is not trusted for OpenSSL's `reason` (x509_txt.c)."""
+    """Return the error for a server whose chain OpenSSL does not trust for `reason` (x509_txt.c)."""
     code = next((code for begin, code in _UNTRUSTED if reason.startswith(begin)), CauseCode.UNTRUSTED)
     return TLSError(Cause(f"the certificate of {where} is not trusted: {reason}", code))
 

@@ -1,6 +1,6 @@
-"""Calls what may block for ever, such as a read of a network file system, in a thread that keeps nothing waiting.
+"""Calls functions that may block for ever, such as reads of a network file system, in a separate daemon thread.
 
-The threads of the reactor's pool are joined when the reactor stops: one that hangs would keep the process from exiting.
+The threads of the reactor's pool are joined when the reactor stops: a hanging one would keep the process from exiting.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 def in_daemon_thread(
     reactor: IReactorFromThreads, name: str, function: Callable[..., T], *arguments: object
 ) -> Deferred[T]:
-    """Call a function with arguments in a thread of its own that is called `name`; return its result or exception."""
+    """Call a function with arguments in a new thread named `name`; return its result or exception."""
     done: Deferred[T] = Deferred()
 
     def work() -> None:

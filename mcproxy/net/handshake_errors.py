@@ -1,7 +1,7 @@
-"""Words for what OpenSSL says about a handshake that failed: with a client, and with a server. Pure.
+"""Explains OpenSSL's errors of failed handshakes, with clients and with servers. Pure.
 
 The reasons are those of OpenSSL's ssl_err.c; 1.1 and 3.x write "sslv3 alert …" where 4.0 writes "tls alert …". Reasons
-without an entry are returned as they are: each is an English phrase, and none has anything of the peer's choice.
+without an entry are returned unchanged: each is an English phrase without text from the peer.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def of_server(reason: str) -> Cause:
 
 
 def _find(reason: str, known: Mapping[str, T], alerts: Mapping[str, T]) -> tuple[T | None, str]:
-    """Return what is known of the first part of `reason` that says something, or the name of an unknown alert."""
+    """Return the entry for the first known part of `reason`, or the name of an unknown alert."""
     for part in reason.split("; "):
         part = part.lower()
         if part in known:

@@ -1,9 +1,9 @@
-"""Connects to the first address of a host that takes a connection, as RFC 8305 (Happy Eyeballs) has it.
+"""Connects to the first address of a host that accepts a connection (RFC 8305, Happy Eyeballs).
 
-The addresses are tried in the resolver's order, the families in turn (section 4). The next one is tried when one has
-failed, or after DELAY without an answer (section 5); the attempts before go on, the first connection wins, and the
-others are cancelled. An address that had no answer while a later one did is tried last for a while: another connection
-does not wait for it again. One that refuses is not remembered: that costs nothing, and it may be back in a moment.
+The addresses are tried in the resolver's order, the families in turn (section 4). The next one is tried after a
+failure, or after DELAY without an answer (section 5); earlier attempts continue, the first connection wins, and the
+others are cancelled. An address that was silent while a later one answered is tried last for a while, so that other
+connections do not wait for it. An address that refuses is not remembered: that costs no time, and it may be back soon.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ DELAY: Final = 0.25
 """Seconds until the next address is tried (the Connection Attempt Delay of RFC 8305 5)."""
 MEMORY: Final = 600.0
 """Seconds for which a silent address is tried last (RFC 6555 4.2: on the order of 10 minutes)."""
-_MOST_AT_ONCE = 8  # attempts; with more the oldest ends
-_MOST_TRIED = 64  # addresses of one host; a name server may give thousands
+_MOST_AT_ONCE = 8  # attempts; a further one ends the oldest
+_MOST_TRIED = 64  # addresses of one host; a name server may return thousands
 _MOST_REMEMBERED = 1024  # addresses
 
 
 class SilentAddresses:
-    """The addresses of all hosts that did not answer lately."""
+    """The addresses of all hosts that were silent recently."""
 
     def __init__(self) -> None:
         self._until: OrderedDict[SocketAddress, float] = OrderedDict()
@@ -55,11 +55,11 @@ class SilentAddresses:
 
 
 SILENT: Final = SilentAddresses()
-"""What this process has found out."""
+"""The silent addresses known to this process."""
 
 
 def in_order(addresses: Sequence[SocketAddress], silent: Callable[[SocketAddress], bool]) -> list[SocketAddress]:
-    """Return the addresses in the order in which they are tried: the families in turn, silent ones last."""
+    """Return the addresses in the order of attempts: the families in turn, silent ones last."""
     first = [each for each in addresses if each[0] == addresses[0][0]]
     others = [each for each in addresses if each[0] != addresses[0][0]]
     turns = [each for each in chain.from_iterable(zip_longest(first, others)) if each is not None]
@@ -90,7 +90,7 @@ class Race:
         self._try_next()
 
     def _try_next(self) -> None:
-        """Begin the next attempt, and those behind one that fails before this returns."""
+        """Begin the next attempt, and further ones while attempts fail immediately."""
         self._failed_at_once = True
         if self._beginning:
             return

@@ -1,7 +1,7 @@
 """Verification that a certificate is for a given DNS name or IP address (RFC 6125, RFC 9525), by service_identity.
 
-Each name in subjectAltName counts by itself, as in Go's `Certificate.VerifyHostname`: one that can match nothing (an IP
-address as a DNS name, a wildcard in a wrong place) is ignored. URIs and other kinds are never compared.
+Each name in subjectAltName counts by itself, as in Go's `Certificate.VerifyHostname`: an invalid one (an IP address as
+a DNS name, a wildcard in a wrong place) is ignored. URIs and other kinds are never compared.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mcproxy.net.connect_errors import TLSError
 
 @lru_cache(1024)
 def is_ip(name: str) -> bool:
-    """Return whether `name` is an IP address; known names are not parsed again, since each connection asks."""
+    """Return whether `name` is an IP address; results are cached, since each connection needs one."""
     try:
         ip_address(name)
     except ValueError:
@@ -36,7 +36,7 @@ def is_ip(name: str) -> bool:
 
 @lru_cache(1024)
 def plain_name(name: str) -> str:
-    """Return a server's name as it goes into SNI and is compared with a certificate.
+    """Return a server's name in the form for SNI and for the comparison with a certificate.
 
     A DNS name loses its final dot (RFC 6066 3; Go's `hostnameInSNI`), an IPv4-mapped IPv6 address is the IPv4 address
     (RFC 4291 2.5.5.2; Go's `net.IP.Equal`).
@@ -69,7 +69,7 @@ def check_name(certificate: x509.Certificate | None, name: str) -> None:
 
 
 def _patterns(certificate: x509.Certificate) -> list[CertificatePattern]:
-    """Return the names that can match something; raises as `certificate.extensions` does."""
+    """Return the valid names; raises as `certificate.extensions` does."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -81,7 +81,7 @@ def _patterns(certificate: x509.Certificate) -> list[CertificatePattern]:
         except service_identity.CertificateError:
             continue
     addresses = names.get_values_for_type(x509.IPAddress)
-    # Networks are in name constraints alone.
+    # Only name constraints have networks.
     found += [IPAddressPattern(_unmapped(one)) for one in addresses if isinstance(one, IPv4Address | IPv6Address)]
     return found
 

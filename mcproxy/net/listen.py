@@ -1,7 +1,8 @@
 """A listening address and its connections.
 
-A new connection is counted by its client, its PROXY header is read if one is required, its TLS handshake is made (see
-`pending_connection`), and only then it gets a protocol. At the limits an idle connection makes room for a new one.
+A new connection is counted by its client, its PROXY header is read if one is required, its TLS handshake is completed
+(see `pending_connection`), and only then it gets a protocol. At the limits an idle connection is closed to make room
+for a new one.
 
 Settings that a reload may change (certificates, limits) are one frozen `ListenerSettings`; a connection keeps its own.
 """
@@ -32,7 +33,7 @@ from mcproxy.net.socket_stream import SocketStream
 log = Logger(__name__)
 
 _ACCEPTS_PER_TURN = 64  # accept(2) calls on one socket in one turn of the reactor
-_SHARED_ACCEPTS_PER_TURN = 1  # of a socket that other processes accept from too: a burst is spread over them
+_SHARED_ACCEPTS_PER_TURN = 1  # for a socket shared with other processes, so that a burst is spread over them
 _NO_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _RESUME_DELAY = 0.25  # seconds without accepting after one of these errors
 
@@ -67,7 +68,7 @@ class _Acceptor:
 
 
 class Listener:
-    """One address that is listened on, by one socket or several; `factory` makes the protocol of each connection."""
+    """One listening address, with one socket or several; `factory` makes the protocol of each connection."""
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class Listener:
         sockets: ListeningSockets | None = None,
         clients: ClientTable[PendingConnection | SocketStream] | None = None,
     ) -> None:
-        """`sockets` opens and closes them; without it, this process does. `clients` is a new table of its connections,
+        """`sockets` opens and closes the sockets; None: this process does. `clients` is a new table of its connections,
         for limits over several processes."""
         self.bind = bind
         self.settings = settings
@@ -105,7 +106,7 @@ class Listener:
         self.start_accepting()
 
     def open(self, *, replacing: Sequence[Listener] = ()) -> None:
-        """Bind: clients that connect wait in the kernel's queue. Raises BindError.
+        """Bind: connections wait in the kernel's queue. Raises BindError.
 
         `replacing` are listeners on the same port that are about to stop; the new address may overlap with theirs.
         """
@@ -118,12 +119,11 @@ class Listener:
 
     @property
     def sockets(self) -> Sequence[socket.socket]:
-        """The listening sockets; they stay this listener's."""
+        """The listening sockets, which this listener still owns."""
         return tuple(self._sockets)
 
     def use(self, sockets: Sequence[socket.socket]) -> None:
-        """Accept from these sockets of the same address instead. Those that it had are closed; what is queued on them
-        is for the processes that have them now."""
+        """Accept from these sockets of the same address; close the former ones, whose queues other processes accept."""
         self.release()
         self._sockets = list(sockets)
         self.start_accepting()
@@ -139,14 +139,14 @@ class Listener:
         self.bind = bind
 
     def restore(self) -> None:
-        """Undo what another process that had the sockets too may have changed of them."""
+        """Restore the settings that another process with the same sockets may have changed."""
         if isinstance(self.bind, UnixBind):
             set_permissions(self.bind)
         elif isinstance(self.bind, TCPBind) and len(self._sockets) == 1:
             keep_port(self._sockets[0])
 
     def accept_queued(self) -> None:
-        """Accept the kernel's queued connections, which closing would reset; a socket of systemd stays open."""
+        """Accept the connections in the kernel's queue, which a close would reset; a socket of systemd stays open."""
         if isinstance(self.bind, SystemdBind):
             return
         for sock in self.sockets:
@@ -162,7 +162,7 @@ class Listener:
     def release(self) -> None:
         """Close this process's descriptors of the sockets: other processes accept from them, now and later.
 
-        Connections stay, and so do those that the kernel has queued, and the file of a unix socket.
+        Connections stay, also those in the kernel's queue, and so does the file of a unix socket.
         """
         for sock in self._take_sockets():
             sock.close()
@@ -180,7 +180,7 @@ class Listener:
 
     @property
     def name(self) -> str:
-        """What the log calls it: its name, else its address."""
+        """The name in the log: its name, or else its address."""
         return self.settings.name or str(self.bind)
 
     @property
@@ -189,7 +189,7 @@ class Listener:
 
     @property
     def address(self) -> TCPBind | UnixBind:
-        """The address it listens on, with the port that the system chose for 0; only while it accepts."""
+        """The listening address, with the port that the system chose for 0; only while it accepts."""
         if not self._sockets:
             raise ValueError("the listener is not open")
         sock = self._sockets[0]
@@ -200,7 +200,7 @@ class Listener:
 
     @property
     def connections(self) -> int:
-        """Open connections, those in their handshake included."""
+        """Open connections, including those in their handshake."""
         return len(self._clients)
 
     def __iter__(self) -> Iterator[SocketStream]:
@@ -264,7 +264,7 @@ class Listener:
             self._reactor.removeReader(acceptor)
 
     def accept_from(self, listening: socket.socket, most: int | None = None) -> None:
-        """Accept at most `most` connections that wait at one of the sockets (None: as many as a turn may)."""
+        """Accept at most `most` queued connections of one of the sockets (None: the maximum of a turn)."""
         if most is None:
             most = _SHARED_ACCEPTS_PER_TURN if self._shared else _ACCEPTS_PER_TURN
         for _ in range(most):
@@ -278,7 +278,7 @@ class Listener:
                 if error.errno in _NO_RESOURCES:
                     self._pause_accepting(error)
                     return
-                continue  # that connection failed before it was accepted: ECONNABORTED and others of accept(2)
+                continue  # the connection failed before it was accepted: ECONNABORTED and others of accept(2)
             try:
                 self._accept(sock, name)
             except Exception:  # one connection must not stop the listener
@@ -304,7 +304,7 @@ class Listener:
         pending.start()
 
     def _make_room(self, limit: int) -> bool:
-        """At the limit of all connections: close the longest idle one of the client with the most."""
+        """At the limit of all connections: close the longest idle one of the client with most connections."""
         found = self._clients.longest_idle(self._reactor.seconds())
         if found is None:
             self._warn(
@@ -352,7 +352,7 @@ class Listener:
         return True
 
     def _pause_accepting(self, error: OSError) -> None:
-        """Out of descriptors or memory: the sockets stay readable, so stop polling it for a moment."""
+        """Out of descriptors or memory: the sockets stay readable, so stop polling them for a moment."""
         if self._resume_timer is not None:
             return
         self._remove_acceptors()
@@ -372,7 +372,7 @@ class Listener:
         self._add_acceptors()
 
     def may_log(self, *kind: str | None) -> bool:
-        """Return whether to write a line of this kind: one a minute, whatever a client does."""
+        """Return whether to write a line of this kind: at most one a minute."""
         return self._once.allows(kind, self._reactor.seconds())
 
     def _warn(self, about: str, text: str, *, event: str, **fields: Any) -> None:

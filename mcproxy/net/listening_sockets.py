@@ -1,4 +1,4 @@
-"""Where a process has its listening sockets from: it opens them itself, or else see `daemon.processes.socket_table`."""
+"""The source of a process's listening sockets: it opens them itself; for others see `daemon.processes.socket_table`."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class ListeningSockets(Protocol):
         """
 
     def is_shared(self, bind: Bind) -> bool:
-        """Whether other processes accept from the same sockets all the time."""
+        """Whether other processes accept from the same sockets permanently."""
 
     def set_permissions(self, before: UnixBind, after: UnixBind) -> None:
         """Change mode and group of the file of a unix socket. Raises BindError; nothing has changed then."""
 
     def close(self, bind: Bind, sockets: Iterable[socket.socket]) -> None:
-        """Close the sockets of an address that is no longer listened on."""
+        """Close the sockets of an address without a listener."""
 
 
 class HandedOver:
-    """The listening sockets of the daemon that this one replaces. Until then the other one may still use them."""
+    """The listening sockets of the daemon that this one replaces, which that daemon may use until it retires."""
 
     def __init__(self, addresses: Mapping[str, Sequence[socket.socket]] | None = None) -> None:
         """`addresses`: by `str(bind)`."""
@@ -44,32 +44,32 @@ class HandedOver:
         return self._addresses.pop(address, None)
 
     def take_all(self) -> dict[str, list[socket.socket]]:
-        """Return all, which the caller owns from now on."""
+        """Return all sockets, which the caller owns from now on."""
         addresses, self._addresses = self._addresses, {}
         return addresses
 
     def with_port(self, port: int) -> list[socket.socket]:
-        """Return the TCP sockets on a port that were not taken."""
+        """Return the remaining TCP sockets on a port."""
         all_ = (sock for sockets in self._addresses.values() for sock in sockets)
         return [sock for sock in all_ if sock.family != socket.AF_UNIX and sock.getsockname()[1] == port]
 
     def may_remove_file(self, bind: UnixBind) -> bool:
-        """Whether the file of a unix socket is this daemon's."""
+        """Whether this daemon owns the file of a unix socket."""
         return str(bind) not in self._needed_elsewhere
 
     def close_rest(self) -> None:
-        """Close what was not taken. The other daemon closes its own, and removes the files."""
+        """Close the remaining sockets. The other daemon closes its descriptors, and removes the files."""
         for sockets in self.take_all().values():
             for sock in sockets:
                 sock.close()
 
     def complete(self) -> None:
-        """The other daemon has retired: everything is this one's."""
+        """The other daemon has retired: this one owns everything."""
         self._needed_elsewhere.clear()
 
 
 class LocalSockets:
-    """Sockets that this process opens itself, or has from systemd or from the daemon that it replaces."""
+    """Sockets that this process opens itself, or gets from systemd or from the daemon that it replaces."""
 
     def __init__(self, systemd: SystemdSockets | None = None, handed_over: HandedOver | None = None) -> None:
         self._systemd = systemd or SystemdSockets({})
@@ -103,7 +103,7 @@ class LocalSockets:
 
 
 def remove_file(bind: UnixBind) -> None:
-    """Remove the file of a unix socket that was closed."""
+    """Remove the file of a closed unix socket."""
     with contextlib.suppress(OSError):  # removed or replaced by another process
         os.unlink(bind.path)
 

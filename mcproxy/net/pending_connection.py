@@ -1,4 +1,4 @@
-"""An accepted socket on the way to its protocol: PROXY header, then TLS handshake.
+"""An accepted socket before it gets its protocol: PROXY header, then TLS handshake.
 
 Each step is bounded by the handshake timeout, so a silent peer costs a socket and a timer for that long.
 """
@@ -32,7 +32,7 @@ from mcproxy.net.socket_options import Address, address_of
 from mcproxy.net.socket_stream import SocketStream
 from mcproxy.net.tls_stream import Handshake, TLSStream
 
-# What a reload may change of a listener: certificates, limits, the PROXY protocol.
+# The settings of a listener that a reload may change: certificates, limits, the PROXY protocol.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class ListenerSettings:
 log = Logger(__name__)
 
 _GONE = frozenset({"the peer closed the connection", "connection reset by peer", "broken pipe"})
-"""Reasons of a handshake that has ended without a word."""
+"""Reasons of a handshake that the peer has ended silently."""
 
 
 class PendingOwner(Protocol):
@@ -62,7 +62,7 @@ class PendingOwner(Protocol):
 
     @property
     def name(self) -> str:
-        """What the log calls it."""
+        """The name in the log."""
         ...
 
     def may_log(self, *kind: str | None) -> bool:
@@ -232,7 +232,7 @@ class PendingConnection:
     # -- connections that come to nothing ----------------------------------------------------------------------
 
     def _header_missing(self, cause: str) -> None:
-        """Close the connection of a load balancer that sends no PROXY header, or a wrong one."""
+        """Close the connection of a load balancer without a valid PROXY header."""
         self._listener.counts["proxy"] += 1
         if self._listener.may_log("header", cause, client_of(address_of(self._socket.family, self._name))):
             log.info(
@@ -248,14 +248,14 @@ class PendingConnection:
 
     def _handshake_failed(self, error: Exception) -> None:
         reason = tls_reason(error) if isinstance(error, SSL.Error) else str(error.args[0] if error.args else error)
-        if reason in _GONE:  # a load balancer that looks whether the port is open, for example
+        if reason in _GONE:  # a load balancer's check of the port, for example
             self._listener.counts["abandoned"] += 1
             self._abandoned(reason)
         else:
             self._refuse_tls(*handshake_errors.of_client(reason))
 
     def _refuse_tls(self, cause: str, todo: str) -> None:
-        """Close the connection of a client with which TLS could not be agreed on."""
+        """Close the connection of a client after a failed handshake."""
         self._listener.counts["failed"] += 1
         if self._listener.may_log("TLS", cause, self.client):
             log.info(
@@ -270,7 +270,7 @@ class PendingConnection:
         self.close()
 
     def _abandoned(self, cause: str) -> None:
-        """Close a connection that has ended before anything could be said about it."""
+        """Close a connection that ended before its handshake was complete."""
         log.debug(
             "a connection ended before its first request",
             event="connection_abandoned",
@@ -281,7 +281,7 @@ class PendingConnection:
         self.close()
 
     def _client_host(self) -> str:
-        """Return the client's address, as far as it is known; "unix:" for a unix socket."""
+        """Return the known address of the client; "unix:" for a unix socket."""
         return self._peer_host() if self._peer is None else _host(self._peer)
 
     def _peer_host(self) -> str:
@@ -293,6 +293,6 @@ def _host(address: Address) -> str:
 
 
 def _end_tls(connection: SSL.Connection) -> None:
-    """Send close_notify, if the socket takes it."""
+    """Send close_notify, unless the socket is full."""
     with contextlib.suppress(SSL.Error):
         connection.shutdown()

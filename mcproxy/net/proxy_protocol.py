@@ -20,13 +20,13 @@ _INET6 = struct.Struct("!16s16sHH")
 
 
 class ProxyHeaderError(ValueError):
-    """The connection does not begin with a valid PROXY header."""
+    """A connection does not begin with a valid PROXY header."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyHeader:
-    """`source` is the client's (address, port); None for LOCAL, UNKNOWN and families without addresses, where the
-    peer's own address is used. `size` is the length of the header in bytes."""
+    """`source` is the client's (address, port); None for LOCAL, UNKNOWN and families without addresses: then
+    the peer's address is used. `size` is the length of the header in bytes."""
 
     source: tuple[IPv4Address | IPv6Address, int] | None
     size: int
@@ -64,7 +64,7 @@ def _parse_1(data: bytes) -> ProxyHeader | None:
 
 def _address(word: bytes, version: int) -> IPv4Address | IPv6Address:
     try:
-        if b"%" in word:  # a zone, which may hold any byte, line ends too, and means nothing on another host
+        if b"%" in word:  # a zone may hold any byte, even line ends, and is meaningless on another host
             raise ValueError
         address = ip_address(word.decode("ascii"))
     except ValueError:
@@ -91,7 +91,7 @@ def _parse_2(data: bytes) -> ProxyHeader | None:
         raise ProxyHeaderError("the PROXY header has an unknown family")
     if len(data) < size:
         return None
-    if version_command & 15 == 0:  # LOCAL: the balancer's own health check
+    if version_command & 15 == 0:  # LOCAL: a health check of the balancer
         return ProxyHeader(None, size)
     form = {1: _INET, 2: _INET6}.get(family >> 4)
     if form is None:  # AF_UNSPEC, AF_UNIX

@@ -26,7 +26,7 @@ _OUT = epollreactor.EPOLLOUT
 _DEAD = epollreactor.EPOLLHUP | epollreactor.EPOLLERR
 
 LONG_TURN = 0.001
-"""Seconds; a turn of the reactor that took more is reported by itself."""
+"""Seconds; a longer turn of the reactor is reported individually."""
 
 
 def _ignore(seconds: float) -> None:
@@ -39,12 +39,12 @@ class LeanEpollReactor(epollreactor.EPollReactor):
     `end_of_turn` collects streams that have coalesced writes or a protocol to flush; their `end_turn` is called after
     all ready selectables have been called, before the reactor waits again.
 
-    It measures its turns, from the end of a wait to the next one: what became ready meanwhile, a timer or a request,
-    has waited that long at most. Two looks at the clock are 0.1 µs, so every turn is measured, not a sample.
+    It measures its turns, from the end of a wait to the next one: a timer or a request that became ready meanwhile has
+    waited at most for that time. Reading the clock twice takes 0.1 µs, so every turn is measured.
 
-    Twisted's reactors count by the time of day: a clock that is set forward would end every timeout at once, and one
-    that is set back would stop all timers for as long. Here timers count by CLOCK_MONOTONIC, which is the same for all
-    processes of the machine; the time of day is `wall_seconds` (`wall_time.py`).
+    Twisted's reactors use the time of day: a clock that is set forward would end every timeout at once, and one that is
+    set back would stop all timers for as long. Here timers use CLOCK_MONOTONIC, which is the same for all processes of
+    the machine; the time of day is `wall_seconds` (`wall_time.py`).
     """
 
     seconds = staticmethod(time.monotonic)
@@ -52,9 +52,9 @@ class LeanEpollReactor(epollreactor.EPollReactor):
 
     def __init__(self) -> None:
         self.end_of_turn: list[Any] = []
-        self.short_turns = 0  # since who reads them has set it to 0; and their seconds together
+        self.short_turns = 0  # since the reader has reset it; and the sum of their seconds
         self.short_turn_seconds = 0.0
-        self.long_turn: Callable[[float], None] = _ignore  # is called with the seconds of each turn over `LONG_TURN`
+        self.long_turn: Callable[[float], None] = _ignore  # called with the seconds of each turn over `LONG_TURN`
         self._woken_at = _monotonic()
         super().__init__()  # type: ignore[no-untyped-call]
         self.installNameResolver(Resolver(self))

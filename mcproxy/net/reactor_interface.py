@@ -1,6 +1,6 @@
-"""The reactor interface that this package uses.
+"""The interface of the reactor for this package.
 
-Twisted describes reactors by several interfaces; the sockets here need a few methods of three of them at once.
+Twisted describes reactors by several interfaces; the sockets here need methods of three of them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 
 class Reactor(Protocol):
-    """The part of IReactorFDSet, IReactorTime and IReactorPluggableNameResolver that is used in `net`."""
+    """The methods of IReactorFDSet, IReactorTime and IReactorPluggableNameResolver that `net` uses."""
 
     nameResolver: Any
 
@@ -23,6 +23,6 @@ class Reactor(Protocol):
 
 
 class ListeningReactor(Reactor, Protocol):
-    """What a listener needs in addition: `reactor.LeanEpollReactor` has it."""
+    """The additional methods for listeners, which `reactor.LeanEpollReactor` has."""
 
     def addExclusiveReader(self, reader: Any) -> Any: ...

@@ -1,12 +1,12 @@
-"""Looks names up without ever blocking the reactor, and remembers the last addresses of each.
+"""Looks names up without blocking the reactor, and caches the last addresses of each.
 
-The C library's getaddrinfo(3) is asked, so that /etc/hosts, search domains and nsswitch.conf hold as for every other
-program. It blocks, for half a minute if the name server is dead: so it runs in separate threads, never in the
-reactor's pool, which has other work; one look-up for a name is shared by all who wait for it.
+It uses the C library's getaddrinfo(3), so that /etc/hosts, search domains and nsswitch.conf apply as for every other
+program. That blocks, for 30 s if the name server is dead: so it runs in separate threads, not in the reactor's pool,
+which has other work; concurrent requests for a name share one look-up.
 
-A name server that fails, or is slow, is no reason to lose a cluster that was reached a moment ago: the last known
-addresses stay in use for as long. A name server that answers, and says that there is no such name, ends their use: the
-address may be somebody else's by now. An answer is used for `FRESH` seconds; who changes a name waits that long.
+While a name server fails or is slow, the last known addresses stay in use, so that a reachable cluster is not lost. The
+answer that a name does not exist ends their use: the address may belong to somebody else by now. An answer is used for
+`FRESH` seconds; a changed name takes effect after that time.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ log = Logger(__name__)
 FRESH = 5.0
 """Seconds for which an answer is used without a further look-up."""
 PATIENCE = 1.0
-"""Seconds that a connection waits for a look-up where it could use the last known addresses."""
+"""Seconds for which a connection waits for a look-up before it uses the last known addresses."""
 MAX_THREADS = 16
-"""Look-ups at the same time; further ones wait for a thread."""
+"""Maximum of concurrent look-ups; further ones wait for a thread."""
 MAX_NAMES = 4096
-"""Names that are remembered; beyond, the one that was not asked for the longest time is forgotten."""
+"""Maximum of cached names; the least recently used one is dropped."""
 
 _NO_SUCH_NAME = frozenset({socket.EAI_NONAME, socket.EAI_NODATA})
-"""What getaddrinfo(3) says where a name server has answered that there is no such name, or no address of it."""
+"""Errors of getaddrinfo(3) after the answer of a name server that the name, or an address of it, does not exist."""
 
 LookUp = Callable[[str], Sequence[str]]
 """Returns addresses, blocking. Raises OSError."""
@@ -44,43 +44,43 @@ Start = Callable[[Callable[[], None]], object]
 
 
 def system_look_up(host: str) -> Sequence[str]:
-    """Ask getaddrinfo(3). Raises OSError."""
+    """Call getaddrinfo(3). Raises OSError."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except UnicodeError as error:  # a name that cannot be written in IDNA
+    except UnicodeError as error:  # a name that IDNA cannot encode
         raise OSError(f"it is no host name: {error}") from None
     return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 def start_thread(work: Callable[[], None]) -> None:
-    """Start a thread that does not keep the process from exiting."""
+    """Start a daemon thread."""
     threading.Thread(target=work, name="look-up", daemon=True).start()
 
 
 class _Name:
-    """What is known of one name."""
+    """The state of one name."""
 
     __slots__ = ("addresses", "at", "failing", "running", "waiting")
 
     def __init__(self) -> None:
         self.addresses: tuple[str, ...] = ()
         self.at = float("-inf")
-        """When they were looked up."""
+        """The time of the look-up."""
         self.failing = ""
-        """Why the last look-up failed; "" if it did not."""
+        """The cause of the last look-up's failure, or ""."""
         self.running = False
         self.waiting: list[Deferred[None]] = []
 
 
 @implementer(IHostResolution)
 class _Resolution:
-    """What Twisted's interface wants to know of a look-up."""
+    """A look-up for Twisted's interface."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def cancel(self) -> None:
-        """A look-up cannot be cancelled; its result is remembered."""
+        """Do nothing: a look-up cannot be cancelled; its result is cached."""
 
 
 @implementer(IHostnameResolver)
@@ -123,7 +123,7 @@ class Resolver:
         return resolution
 
     async def addresses(self, host: str) -> tuple[str, ...]:
-        """Return the addresses of a name. Raises OSError where it has none and never had."""
+        """Return the addresses of a name. Raises OSError if there are none, not even old ones."""
         name = self._names.get(host)
         if name is None:
             name = self._names[host] = _Name()
@@ -168,7 +168,7 @@ class Resolver:
 
         try:
             self._start(work)
-        except RuntimeError as error:  # no further thread can be had now
+        except RuntimeError as error:  # no thread can be started now
             self._done(host, name, (), str(error))
 
     def _done(self, host: str, name: _Name, found: tuple[str, ...], cause: str, exists: bool = True) -> None:
@@ -187,7 +187,7 @@ class Resolver:
             self._begin(*self._queue.pop(0))
 
     def _tell(self, host: str, name: _Name, cause: str) -> None:
-        """Log the beginning and the end of a failure, where addresses are known; else the connection's error does."""
+        """Log the beginning and the end of a failure if addresses are known; if not, the connection reports it."""
         if cause and not name.failing and name.addresses:
             log.warn(
                 "the name {host} cannot be resolved; its last known addresses stay in use",
@@ -209,7 +209,7 @@ class Resolver:
 
 
 def _no_longer(result: Any, timeout: float) -> None:
-    """Go on with what is known."""
+    """Stop waiting, and use the known addresses."""
 
 
 def _bug(failure: Any) -> None:

@@ -20,8 +20,8 @@ def tune(sock: socket.socket) -> None:
     Without TCP_NODELAY a new watch takes 47 ms to set up instead of 2.6. With keep-alive, a peer that has vanished is
     detected after 60 idle seconds.
 
-    TCP_USER_TIMEOUT is not set on purpose: since Linux 5.11 it also ends a connection whose peer is alive but does not
-    read (a pager with `kubectl logs`, stdin of a stopped process), which must be able to last for hours.
+    TCP_USER_TIMEOUT is deliberately not set: since Linux 5.11 it also ends a connection whose peer is alive but does
+    not read (a pager with `kubectl logs`, stdin of a stopped process), which may last for hours.
     """
     sock.setblocking(False)
     if sock.family == socket.AF_UNIX:

@@ -1,13 +1,13 @@
 """A connected stream socket as a Twisted transport: writing, back-pressure, half-close, orderly and abrupt close.
 
-Why not twisted.internet.tcp.Connection: it joins and copies what is written, always waits for the reactor before it
-sends, and costs several KB a connection. Here a write goes directly to the socket while nothing is queued (one send for
-a small response, no epoll_ctl), large buffers are queued without a copy (`write_queue`), and every loop has a budget,
-so that one fast connection cannot starve the others.
+Why not twisted.internet.tcp.Connection: it joins and copies written data, always waits for the reactor before it sends,
+and costs several KB per connection. Here a write goes directly to the socket while nothing is queued (one send for a
+small response, no epoll_ctl), large buffers are queued without a copy (`write_queue`), and every loop has a budget, so
+that one fast connection cannot starve the others.
 
-On our own reactor small writes are coalesced until the end of the turn (`LeanEpollReactor.end_of_turn`): what one turn
-writes to one connection becomes one record, and the sends of all connections go out together. A send that has to wake
-an idle core costs several times one that finds it awake.
+On our own reactor small writes are coalesced until the end of the turn (`LeanEpollReactor.end_of_turn`): the writes of
+one turn to one connection become one record, and the sends of all connections go out together. A send that has to wake
+an idle core costs several times as much as one that does not.
 
 `SocketStream` is the state machine of a connection; its subclasses `PlainStream` and `TLSStream` move the bytes.
 
@@ -48,15 +48,15 @@ log = Logger(__name__)
 READ_BUDGET: Final = 256 * 1024  # bytes handed on in one reactor turn
 WRITE_BUDGET: Final = 256 * 1024  # bytes sent in one write() or doWrite(); one unbounded write of 40 MB blocks 116 ms
 HIGH_WATER: Final = 64 * 1024  # bytes queued before the producer is asked to pause
-FLUSH_STALL = 60.0  # seconds that a closing connection may go without sending a byte of what is queued
-LINGER = 3.0  # seconds to wait for the peer's own end after ours
+FLUSH_STALL = 60.0  # seconds for which a closing connection may make no progress with its queue
+LINGER = 3.0  # seconds to wait for the peer's end after ours
 
 
 class Flushable(Protocol):
     """Collects output during a turn of the reactor."""
 
     def flush_coalesced(self) -> None:
-        """Write what was collected."""
+        """Write the collected output."""
 
 
 BLOCKED: Final = 0
@@ -119,7 +119,7 @@ class SocketStream(metaclass=ABCMeta):
         self.protocol: IProtocol | None = None
         self.connected = False
         self.disconnecting = False
-        self._queue: WriteQueue | None = None  # None while nothing waits: an empty one costs 800 bytes
+        self._queue: WriteQueue | None = None  # None while nothing is queued: an empty one costs 800 bytes
         self._turn: list[SocketStream] | None = getattr(reactor, "end_of_turn", None)
         self._coalesced = b""  # small writes of this turn of the reactor
         self._at_end_of_turn: Flushable | None = None
@@ -175,7 +175,7 @@ class SocketStream(metaclass=ABCMeta):
         return "net"
 
     def getPeer(self) -> Address:
-        """The client's address: from the PROXY header if there is one, else the socket's."""
+        """The client's address: from the PROXY header, or else the socket's."""
         return self._peer or self.direct_peer
 
     @property
@@ -194,12 +194,12 @@ class SocketStream(metaclass=ABCMeta):
 
     @property
     def queued(self) -> int:
-        """Bytes that wait for the socket."""
+        """Bytes queued for the socket."""
         return 0 if self._queue is None else self._queue.size
 
     @property
     def sent_from_queue(self) -> int:
-        """Bytes sent since something waits for the socket: whether a slow reader reads at all."""
+        """Bytes sent since the queue was last empty: whether a slow reader reads at all."""
         return 0 if self._queue is None else self._queue.sent
 
     def write(self, data: bytes) -> None:
@@ -225,10 +225,10 @@ class SocketStream(metaclass=ABCMeta):
             self._write(data)
 
     def flush_later(self, item: Flushable) -> None:
-        """Call `item.flush_coalesced` once at the end of this turn of the reactor, before what it has written is sent.
+        """Call `item.flush_coalesced` once at the end of this turn of the reactor, before the written data is sent.
 
-        For a protocol that collects what it has to say; not called once the connection is closed. It is always the same
-        item for one connection. An exception of it is logged and closes the connection.
+        For a protocol that collects output; not called after the connection is closed. A connection always has the same
+        item. An exception is logged and closes the connection.
         """
         if self._at_end_of_turn is None and self._fd >= 0:
             self._at_end_of_turn = item
@@ -320,7 +320,7 @@ class SocketStream(metaclass=ABCMeta):
         self._drained()
 
     def _drained(self) -> None:
-        """Continue closing, if that was requested and nothing is queued any more."""
+        """Continue a requested close when the queue is empty."""
         self.flush_coalesced()
         if self._ending and not self._write_ended and self._queue is None and self._fd >= 0:
             if not self._shut():
@@ -341,11 +341,11 @@ class SocketStream(metaclass=ABCMeta):
                 half.writeConnectionLost()
 
     def _half_closeable(self) -> IHalfCloseableProtocol | None:
-        """Return the protocol if it is told about the end of each side alone."""
+        """Return the protocol if it is notified of the end of each side separately."""
         return IHalfCloseableProtocol(self.protocol, None)
 
     def _note_broken(self, why: str) -> None:
-        """Sending failed. Data that the peer sent before may be unread, so it reads for a moment longer."""
+        """Sending failed. Earlier data of the peer may be unread, so reading continues for a moment."""
         if self._write_failed:
             return
         log.debug("sending failed", event="connection_send_failed", cause=why)
@@ -361,7 +361,7 @@ class SocketStream(metaclass=ABCMeta):
     # -- producers -------------------------------------------------------------------------------------------
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """A push producer is paused above HIGH_WATER and resumed when all is sent; a pull one is called each turn."""
+        """A push producer is paused above HIGH_WATER, and resumed when all is sent; a pull one is called each turn."""
         if self._producer is not None:
             raise RuntimeError("a producer is already registered")
         if self._fd < 0 or self._write_failed:
@@ -427,7 +427,7 @@ class SocketStream(metaclass=ABCMeta):
     # -- closing ---------------------------------------------------------------------------------------------
 
     def loseConnection(self) -> None:
-        """Send what is queued, then our end, wait a little for the peer's, close. No more data is delivered.
+        """Send the queue, then our end, wait briefly for the peer's, and close. No more data is delivered.
 
         With a producer registered, closing starts when it is unregistered (Twisted's rule).
         """
@@ -449,7 +449,7 @@ class SocketStream(metaclass=ABCMeta):
             self._drained()
 
     def loseWriteConnection(self) -> None:
-        """Half-close: send what is queued, then close_notify (TLS) or FIN (plain); reading continues."""
+        """Half-close: send the queue, then close_notify (TLS) or FIN (plain); reading continues."""
         if self._ending or not self.connected:
             return
         self.flush_coalesced()
@@ -458,7 +458,7 @@ class SocketStream(metaclass=ABCMeta):
             self._drained()
 
     def abortConnection(self) -> None:
-        """Drop what is queued and reset the connection; connectionLost(ConnectionAborted) follows in the next turn."""
+        """Drop the queue and reset the connection; connectionLost(ConnectionAborted) follows in the next turn."""
         if self._fd < 0:
             return
         self._ending = self.disconnecting = self._paused = True
@@ -472,9 +472,9 @@ class SocketStream(metaclass=ABCMeta):
         return getattr(self.protocol, "idle_since", None)
 
     def close(self) -> None:
-        """Close an idle connection at once: our end is sent if the socket takes it, and connectionLost is called.
+        """Close an idle connection at once: our end is sent unless the socket is full, and connectionLost is called.
 
-        A protocol that has a last word says it in `before_close`.
+        A protocol may send final data in `before_close`.
         """
         if self._fd >= 0:
             before_close = getattr(self.protocol, "before_close", None)
@@ -486,8 +486,11 @@ class SocketStream(metaclass=ABCMeta):
             self._close(_DONE)
 
     def _linger(self) -> None:
-        """Our end is sent. Closing at once would make the kernel reset the connection if the peer still sends, and the
-        peer could lose our last bytes; so read and discard for a moment."""
+        """After our end is sent: read and discard for a moment.
+
+        An immediate close would make the kernel reset the connection if the peer still sends, and the peer could lose
+        our last bytes.
+        """
         self._set_timer(LINGER, self._close, _DONE)
         self._start_reading()
 

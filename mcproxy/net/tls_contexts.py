@@ -3,7 +3,7 @@
 A context is complete before its first connection and never changed afterwards; another policy is another context.
 
 Every context releases its buffers while idle (SSL_MODE_RELEASE_BUFFERS; a third of an idle watch's memory) and refuses
-renegotiation, with which a peer could make the other side work for nothing, or change its certificate in mid-stream.
+renegotiation, with which a peer could cause useless work, or change its certificate in mid-stream.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _VERSIONS = {"1.2": SSL.TLS1_2_VERSION, "1.3": SSL.TLS1_3_VERSION}
 
 
 class PairError(ValueError):
-    """A certificate and key that cannot be used; str() is a message for the operator."""
+    """A certificate and key are unusable; str() is a message for operators."""
 
 
 class NoCommonProtocol(Exception):
@@ -103,11 +103,11 @@ def server_context(
     `protocols` are the names that ALPN may agree on, best first; a client that offers only others gets the alert
     no_application_protocol. A client without ALPN completes the handshake.
 
-    Client certificates are requested and accepted whatever their chain (the handshake only proves that the client has
-    the key); the x509 authenticator verifies them later, against the CAs of the virtual server.
+    Client certificates are requested, and accepted with any chain (the handshake only proves that the client has the
+    key); the x509 authenticator verifies them later, against the CAs of the virtual server.
 
-    Sessions are not resumed: a ticket does not carry the client's chain, so a resumed connection could not be verified
-    as the first one was, and Kubernetes clients keep their connections. So no session crosses from one context to
+    Sessions are not resumed: a ticket does not contain the client's chain, so a resumed connection could not be
+    verified like the first one, and Kubernetes clients keep their connections. So no session moves from one context to
     another.
     """
     context = _new(_VERSIONS[min_version])
@@ -135,13 +135,13 @@ def _select_protocol(protocols: Sequence[bytes], connection: SSL.Connection, off
 def client_context(ca_pem: bytes | None, certificate: tuple[bytes, bytes] | None, verify: bool) -> SSL.Context:
     """Create a context for outgoing connections.
 
-    `ca_pem`: the trusted CAs, None for the system's. Each certificate of it is an anchor, self-signed or not, and where
-    two have one name, the one whose key verifies counts. `certificate`: our own (chain, key), both PEM.
-    `verify` False accepts any chain (insecureSkipVerify). The name is checked by `net.connect`, not here.
-    Raises PairError for a bad pair, ValueError for CAs that cannot be parsed.
+    `ca_pem`: the trusted CAs, None for the system's. Each of its certificates is an anchor, self-signed or not; of two
+    with one name, that whose key verifies the signature is used. `certificate`: our own (chain, key), both PEM.
+    `verify` False accepts any chain (insecureSkipVerify). The name is checked by `net.connect`, not here. Raises
+    PairError for a bad pair, ValueError for CAs that cannot be parsed.
     """
     context = _new(SSL.TLS1_2_VERSION)
-    context.set_alpn_protos([HTTP1_1])  # unless `net.connect` is given others
+    context.set_alpn_protos([HTTP1_1])  # the default of `net.connect`
     context.set_session_cache_mode(SSL.SESS_CACHE_OFF)  # SessionCache chooses the session to resume
     if verify:
         anchors = None
@@ -171,7 +171,7 @@ class VerifyResult:
     def __init__(self) -> None:
         self.verified = False  # False if a session was resumed: its chain was verified by the full handshake before
         self.refusal = ""  # why the chain is not trusted
-        self.other_path: str | None = None  # why none holds that OpenSSL did not find, "" if one does; None: not tried
+        self.other_path: str | None = None  # why no other path is valid, "" if one is; None: not tried
 
 
 def _record_verification(
@@ -185,16 +185,16 @@ def _record_verification(
         result.other_path = _other_path(anchors, connection)
     if ok or result.other_path == "":
         return True
-    if number == _CODES.ERR_CERT_SIGNATURE_FAILURE:  # that of another authority with this name
+    if number == _CODES.ERR_CERT_SIGNATURE_FAILURE:  # maybe that of another authority with this name
         result.refusal = result.refusal or result.other_path or ""
     result.refusal = result.refusal or verify_reason(number)
     return False
 
 
 def _other_path(anchors: TrustAnchors, connection: SSL.Connection) -> str:
-    """Return "" if a path from the server's certificate holds by the rules that OpenSSL has for it.
+    """Return "" if OpenSSL accepts another path from the server's certificate.
 
-    Else why not; that is the signature unless something else is wrong with a path whose signatures are right.
+    Else return why not: the signature, unless a path with right signatures has another fault.
     """
     refusal = ""
     try:
@@ -241,25 +241,25 @@ def verify_reason(number: int) -> str:
 # TLS session cache of outgoing connections: resumption saves the signatures of a handshake and 5 KB a connection.
 #
 # A cache belongs to one ClientTLS: one endpoint, one set of CAs, one client credential. If one of them changes there is
-# a new ClientTLS with an empty cache, so a session is never used with settings other than those it was verified with.
+# a new ClientTLS with an empty cache, so a session is used only with the settings under which it was verified.
 #
 # A resumed connection skips the verification of the chain, so a session is not resumed if its chain was verified more
-# than MAX_AGE ago; sessions that derive from a resumed one keep the time of the first. The certificate of a resumed
-# connection is the one of the first, too: the name that it was found to have then need not be looked for again, which
-# would be a tenth of the cost of a health check.
+# than MAX_AGE ago; sessions that derive from a resumed one keep the time of the first. A resumed connection also has
+# the certificate of the first: its name need not be verified again, which would be a tenth of the cost of a health
+# check.
 
 MAX_AGE = 3600.0
 
 
 class Verified(NamedTuple):
-    """When the chain of a session's certificate was verified, in seconds of the reactor, and for which name."""
+    """The verification of a session's certificate: its time, in seconds of the reactor, and the name."""
 
     at: float
     name: str
 
 
 class SessionCache:
-    """Remembers the latest session."""
+    """Keeps the latest session."""
 
     __slots__ = ("_session", "_verified")
 
@@ -268,7 +268,7 @@ class SessionCache:
         self._verified = Verified(0.0, "")
 
     def offer(self, connection: SSL.Connection, now: float) -> Verified | None:
-        """Set the session on a connection before its handshake; return what was verified of it, None without one."""
+        """Set the session on a connection before its handshake; return its verification, None without a session."""
         if self._session is None:
             return None
         if not 0 <= now - self._verified.at <= MAX_AGE:
@@ -276,7 +276,7 @@ class SessionCache:
             return None
         try:
             connection.set_session(self._session)
-        except ValueError:  # of another context: other CAs, or another credential
+        except ValueError:  # from another context: other CAs, or another credential
             self._session = None
             return None
         return self._verified

@@ -2,12 +2,11 @@
 
 `doRead` lets OpenSSL read the socket itself, and `write` (in SocketStream) sends at once; that is what makes it fast.
 OpenSSL works on one record at a time (at most 16 KiB), so a read of that size leaves nothing decrypted behind, and
-unread data stays in the socket, where the level-triggered reactor sees it. (OpenSSL's read-ahead, which would take
-several records with one system call, cannot be switched on through pyOpenSSL; nor would the reactor know of
-what it holds then.)
+unread data stays in the socket, where the level-triggered reactor sees it. (OpenSSL's read-ahead, which takes several
+records with one system call, cannot be enabled through pyOpenSSL; nor would the reactor know of the buffered data.)
 
-On HTTP/2 connections all records of the socket are read in one call and handed on together, since many peers send each
-frame as a record of its own: Go's do.
+On HTTP/2 connections all records of the socket are read in one call and passed on together, since many peers (Go) send
+each frame as a separate record.
 
 The handshake has its own selectable, `Handshake`, so an established connection carries none of its state. A protocol
 gets a connection only after its handshake, on either side.
@@ -51,11 +50,11 @@ _ssl_error: Any = lib.SSL_get_error
 _WANT_READ: int = lib.SSL_ERROR_WANT_READ
 _clear_errors: Any = lib.ERR_clear_error  # SSL_get_error(3): the queue must be empty before each operation
 _from_buffer: Any = ffi.from_buffer
-#: What reading a record counts for in READ_BUDGET where several are handed on together (bytes): a peer may put one byte
-#: into each, and each costs system calls.
+#: Bytes that each record counts in READ_BUDGET when several are passed on together: a record may have a single byte, and
+#: costs system calls.
 RECORD_COST: Final = 1024
 # Data is copied out before anything else is called, so one buffer serves all connections of the reactor.
-# It has room for one more record behind anything that is smaller than one.
+# It has room for a full record after a smaller one.
 _read_buffer: Any = ffi.new("char[]", 2 * RECORD)
 _read_view: Any = ffi.buffer(_read_buffer)
 
@@ -95,7 +94,7 @@ class TLSStream(SocketStream):
         return None if self._tls is None else self._tls.get_peer_certificate(as_cryptography=True)
 
     def peer_chain(self) -> list[x509.Certificate]:
-        """The certificates that the peer sent besides its own, unverified; for building a chain to an authority."""
+        """The certificates that the peer sent besides its own, unverified; for paths to an authority."""
         chain = None if self._tls is None else self._tls.get_peer_cert_chain(as_cryptography=True)
         leaf = self.peer_certificate()
         return [certificate for certificate in chain or () if certificate != leaf]
@@ -123,7 +122,7 @@ class TLSStream(SocketStream):
     def doRead(self) -> None:
         budget = READ_BUDGET
         collects = self.alpn is H2
-        held = 0  # bytes in the buffer that are not handed on yet
+        held = 0  # bytes in the buffer that are not passed on yet
         try:
             while budget > 0 and self._reading and (ssl := self._ssl) is not None:
                 _clear_errors()
@@ -163,7 +162,7 @@ class TLSStream(SocketStream):
             self.protocol.dataReceived(_read_view[:size])
 
     def _read_ended_by(self, error: SSL.Error) -> None:
-        """A read returned no data, for another reason than that there is none."""
+        """A read has failed, for another reason than an empty socket."""
         if isinstance(error, SSL.WantWriteError):
             self._read_wants_write = True
             self._start_writing()
@@ -188,7 +187,7 @@ class TLSStream(SocketStream):
                 self.doRead()
         super().doWrite()
         if self._write_wants_read:
-            self._stop_writing()  # writable as it is, the socket would call for ever
+            self._stop_writing()  # a writable socket would be polled in a loop
 
     def _shut(self) -> bool:
         assert self._tls is not None
@@ -208,8 +207,8 @@ class TLSStream(SocketStream):
 class Handshake:
     """A TLS handshake in progress on a connected socket; calls `done(None)` or `done(error)` once.
 
-    The error is an SSL.Error, or ConnectionAborted when it took longer than `timeout` seconds (None: no limit of its
-    own) or the reactor found the socket dead. The socket is not closed here.
+    The error is an SSL.Error, or ConnectionAborted after `timeout` seconds (None: no separate limit) or if the reactor
+    found the socket dead. The socket is not closed here.
     """
 
     __slots__ = ("_done", "_fd", "_reactor", "_reading", "_timer", "_tls", "_writing")
@@ -237,7 +236,7 @@ class Handshake:
         self._step()
 
     def stop(self) -> None:
-        """Give up without a call of `done`."""
+        """Stop without a call of `done`."""
         self._finish()
 
     def fileno(self) -> int:

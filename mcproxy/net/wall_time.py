@@ -1,11 +1,11 @@
-"""The time of day, which may jump: set by an administrator, by NTP, or after a virtual machine has been suspended.
+"""The time of day, which may jump: by an administrator, NTP, or the suspension of a virtual machine.
 
-A reactor's `seconds()` counts evenly from an arbitrary start (CLOCK_MONOTONIC), so that timeouts, limits and caches
-last as long as they should, whatever is done to the clock. Times that others understand too (the expiry of a token or
-a certificate, a Date field, an object's age) are compared with the time of day.
+A reactor's `seconds()` counts evenly from an arbitrary start (CLOCK_MONOTONIC), so that timeouts, limits and caches do
+not depend on the clock. Times from or for others (the expiry of a token or a certificate, a Date field, an object's
+age) use the time of day.
 
-Neither stands in for the other: a reactor without `wall_seconds` is an error at once, and what writes a date takes
-`WallSeconds`, which mypy tells from the seconds of a reactor.
+Neither replaces the other: a reactor without `wall_seconds` is an error at once, and code that writes a date takes
+`WallSeconds`, which mypy distinguishes from the seconds of a reactor.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _WallClock(Protocol):
 
 
 def wall_clock(clock: IReactorTime) -> Callable[[], WallSeconds]:
-    """Return what gives the time of day that belongs to a reactor: the daemon's (`net/reactor.py`) has both."""
+    """Return the wall clock of a reactor: the daemon's (`net/reactor.py`) has both."""
     return cast("_WallClock", clock).wall_seconds
 
 

@@ -1,7 +1,7 @@
-"""The bytes that a stream could not send yet. Pure.
+"""The queue of bytes that a stream could not send yet. Pure.
 
-Large pieces are kept as they are, with an offset, and never copied; small ones are joined before they are sent, which
-means fewer records and system calls for a queue of small watch events.
+Large pieces are kept with an offset, and never copied; small ones are joined before they are sent, which saves records
+and system calls for a queue of small watch events.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ RECORD: Final = 16 * 1024  # the payload of a full TLS record
 
 
 class WriteQueue:
-    """A queue of pieces; `size` is the number of bytes in it that are not sent, `sent` of those that were."""
+    """A queue of pieces; `size` is the number of unsent bytes, `sent` that of sent bytes."""
 
     __slots__ = ("_offset", "_pieces", "sent", "size")
 
@@ -25,14 +25,14 @@ class WriteQueue:
         self.sent = 0
 
     def append(self, data: bytes, sent: int = 0) -> None:
-        """Add a piece whose first `sent` bytes are sent already; only the first piece of a queue may have such."""
+        """Add a piece whose first `sent` bytes are sent already; only for the first piece of a queue."""
         if sent:
             self._offset = sent
         self._pieces.append(data)
         self.size += len(data) - sent
 
     def head(self) -> bytes | memoryview:
-        """Return what to send next; the queue must not be empty.
+        """Return the next bytes to send; the queue must not be empty.
 
         A send that has blocked must be repeated with the same bytes, or more (SSL_write): pieces are only joined at the
         end.

@@ -1,1 +1,1 @@
-"""Services across clusters: those that the file or clusters export, and ingresses from outside."""
+"""Services across clusters: exports (by the configuration or by ServiceExports) and ingresses."""

@@ -1,4 +1,4 @@
-"""The parts of EndpointSlices and Services in JSON that ingresses and exports both read; names that the API knows.
+"""JSON types of EndpointSlices and Services that ingresses and exports share; names of groups, resources and labels.
 
 Source: k8s.io/api `discovery/v1` and `core/v1`, its `discovery/v1/well_known_labels.go`; sigs.k8s.io/mcs-api
 `well_known_labels.go`; about-api.
@@ -14,9 +14,9 @@ import msgspec
 MAX_SLICE_ENDPOINTS = 1000
 """Endpoints of one EndpointSlice: kube-apiserver accepts no more (`discovery.validation.maxEndpoints`)."""
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-"""To be used with `fullmatch` (RFC 1123)."""
+"""Use it with `fullmatch` (RFC 1123)."""
 DNS_SUBDOMAIN = re.compile(rf"{DNS_LABEL.pattern}(\.{DNS_LABEL.pattern})*")
-"""As `DNS_LABEL`; names of pods have 253 characters at most."""
+"""Use it with `fullmatch`; it does not bound the length, which is 253 characters for names of pods."""
 
 _T = TypeVar("_T")
 

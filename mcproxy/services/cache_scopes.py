@@ -1,4 +1,4 @@
-"""The kinds of objects of each cluster, and their namespaces, that a configuration needs in the caches. Pure.
+"""The kinds and namespaces of each cluster that a configuration needs in the caches. Pure.
 
 `mcproxy rbac` prints the rights for exactly this (`identity.service_rights`).
 """
@@ -19,7 +19,7 @@ ALL = ""
 
 
 class FollowedKind(enum.Enum):
-    """A kind of object that is followed: its group, the versions that are understood, and its plural."""
+    """A kind of object that the caches follow: its group, the versions that mcproxy understands, and its plural."""
 
     SLICES = (api_types.DISCOVERY_GROUP, ("v1",), api_types.SLICES)
     SERVICES = ("", ("v1",), api_types.SERVICES)
@@ -31,16 +31,16 @@ class FollowedKind(enum.Enum):
     def __init__(self, group: str, versions: tuple[str, ...], resource: str, namespaced: bool = True) -> None:
         self.group = group
         self.versions = versions
-        """Of those that a cluster serves, the first one is read and written."""
+        """The first version that a cluster serves is read and written."""
         self.resource = resource
         self.namespaced = namespaced
 
 
 _BOTH = (FollowedKind.SLICES, FollowedKind.SERVICES)
 MULTICLUSTER = (*_BOTH, FollowedKind.EXPORTS, FollowedKind.IMPORTS)
-"""The kinds of objects that services of a clusterset are made of."""
+"""The kinds of objects that make up the services of a clusterset."""
 Scopes = Mapping[str, Mapping[FollowedKind, frozenset[str]]]
-"""By cluster; the namespaces of each kind, or `ALL` alone."""
+"""The namespaces of each kind, or `ALL` alone, by cluster."""
 
 
 def uses_services(config: Config) -> bool:
@@ -49,7 +49,7 @@ def uses_services(config: Config) -> bool:
 
 
 def endpoint_backends(config: Config) -> Iterator[IngressBackend]:
-    """Yield the backends whose endpoints are needed: all, for through an API server too only what has pods is asked."""
+    """Yield the backends whose endpoints are needed: all, those with `via: APIServer` too."""
     for ingress in config.ingresses:
         yield from ingress.backends
 
@@ -60,7 +60,7 @@ def backend_keys_of(config: Config) -> tuple[BackendKey, ...]:
 
 
 def scopes_of(config: Config) -> Scopes:
-    """Return what a configuration needs."""
+    """Return the scopes that a configuration reads."""
     found: dict[str, dict[FollowedKind, set[str]]] = {}
 
     def need(clusters: tuple[str, ...], kinds: tuple[FollowedKind, ...], namespace: str) -> None:
@@ -81,7 +81,7 @@ def scopes_of(config: Config) -> Scopes:
 
 
 def written_scopes(config: Config) -> Scopes:
-    """Return where a configuration has objects written."""
+    """Return the scopes that a configuration writes."""
     found: dict[str, dict[FollowedKind, set[str]]] = {}
     for export in config.service_exports:
         for cluster in export.to:
@@ -96,7 +96,7 @@ def written_scopes(config: Config) -> Scopes:
 
 
 def merged(one: Scopes, other: Scopes) -> Scopes:
-    """Return the scopes of both."""
+    """Return the union of two sets of scopes."""
     if not other:
         return one
     found: dict[str, Mapping[FollowedKind, frozenset[str]]] = {}

@@ -1,7 +1,7 @@
-"""Fills the table of endpoints from the caches: a changed slice makes the backends of one Service be computed again.
+"""Fills the table of endpoints from the caches: a changed EndpointSlice has the backends of its Service recomputed.
 
-It works in short turns of the reactor. A Service whose endpoints take long to compute is computed less often, however
-often its cluster changes it.
+The work is done in short turns of the reactor. A Service whose endpoints take long to compute is computed less often,
+however often it changes.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ if TYPE_CHECKING:
 log = Logger(__name__)
 
 MAX_SLICES = 1_000
-"""EndpointSlices of one Service that are looked at; the others are left out."""
+"""EndpointSlices of one Service that are read; the others are left out."""
 MAX_READ = 20_000
 """Endpoints of one Service that are read, usable or not; the EndpointSlices beyond are left out."""
 MAX_CLUSTER_ENDPOINTS = 200_000
-"""Of all backends of one cluster; what a Service has beyond that is left out, so that no cluster can fill the memory of
-every process, or the channels between them."""
+"""Endpoints of all backends of one cluster; further ones are left out, so that no cluster can fill the memory of every
+process, or the channels between them."""
 TURN = 0.005
-"""Seconds of one turn."""
+"""Seconds of work in one turn."""
 _REST = 10
-"""A Service is looked at again after so many times what it last took, at the earliest."""
-_WORTH_RESTING = 0.001  # seconds; what takes less is done at once
+"""A Service is computed again no earlier than this multiple of the time that it last took."""
+_WORTH_RESTING = 0.001  # seconds; a Service that takes less is not throttled
 _MAX_REST = 2.0  # seconds
-_LONG = 0.02  # seconds; what takes longer, and not for the first time, has all Services of its cluster rest as long
+_LONG = 0.02  # seconds; a recomputation that takes longer throttles all Services of its cluster
 
 
 class EndpointFeed:
-    """The owner of an `EndpointTable` where the caches are."""
+    """Keeps an `EndpointTable` up to date, in the process that has the caches."""
 
     def __init__(self, caches: ServiceCaches, table: EndpointTable, clock: IReactorTime) -> None:
         self._caches = caches
@@ -67,14 +67,14 @@ class EndpointFeed:
         self._resting: dict[ClusterServiceKey, float] = {}  # until when
         self._clusters_resting: dict[str, float] = {}
         self._read: dict[ClusterServiceKey, dict[str, tuple[CachedObject, Slice | None]]] = {}
-        self._inputs: dict[ClusterServiceKey, _Inputs] = {}  # what the values in the table were worked out from
+        self._inputs: dict[ClusterServiceKey, _Inputs] = {}  # the values in the table were computed from these
         self._endpoints: Counter[str] = Counter()  # in the table, by cluster
         self._call: IDelayedCall | None = None
-        self._idles = False  # until `_call`, for all that is due rests
+        self._idles = False  # until `_call`: everything due is throttled
         self._unsubscribe = caches.subscribe(self)
 
     def update(self, keys: Iterable[BackendKey]) -> None:
-        """Follow a configuration: have these backends in the table, and no others. The caches follow it already."""
+        """Follow a configuration: keep exactly these backends in the table. The caches have been updated before."""
         keys = tuple(dict.fromkeys(keys))
         self._backends = by_service(keys)
         self._by_cluster = {}
@@ -95,7 +95,7 @@ class EndpointFeed:
         self._look_at(self._backends)
 
     def stop(self) -> None:
-        """End; the table stays as it is."""
+        """Stop; the table stays as it is."""
         self._unsubscribe()
         self._due.clear()
         if self._call is not None:
@@ -121,7 +121,7 @@ class EndpointFeed:
             now = self._clock.seconds()
             if any(self._rests_until(service) <= now for service in found):
                 self._idles = False
-                self._call.reset(0)  # it would wait for those that rest
+                self._call.reset(0)  # it would wait for the throttled ones
 
     def _turn(self) -> None:
         self._call = None
@@ -142,7 +142,7 @@ class EndpointFeed:
             self._resting.pop(service, None)
             if now - before > _WORTH_RESTING:
                 self._resting[service] = until = now + min(_MAX_REST, _REST * (now - before))
-                if again and now - before > _LONG:  # many such Services would take all the time between them
+                if again and now - before > _LONG:  # many such Services together would take all the time
                     self._clusters_resting[service.cluster] = until
         wait = 0.0
         if not self._due and waiting:
@@ -192,7 +192,7 @@ class EndpointFeed:
                 self._put(key, replace(after_loss(self._table.get(key)), problem=problem))
 
     def _objects(self, service: ClusterServiceKey) -> tuple[Service | None, list[Slice], str]:
-        """Return the Service, its slices, and what is wrong with their objects."""
+        """Return the Service, its slices, and the problem of their objects."""
         item = self._caches.get(FollowedKind.SERVICES, service)
         described: Service | None = None
         problem = ""
@@ -251,7 +251,7 @@ class _Inputs(NamedTuple):
     slices: tuple[CachedObject, ...]
 
     def are(self, others: _Inputs | None) -> bool:
-        """Whether these are the very same objects."""
+        """Whether both hold the identical objects."""
         return (
             others is not None
             and self.backends == others.backends

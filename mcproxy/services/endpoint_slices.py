@@ -1,6 +1,6 @@
-"""Reads the fields of EndpointSlices and Services that an ingress needs, from JSON of clusters that may be hostile.
+"""Reads the fields of EndpointSlices and Services that an ingress needs, from the JSON of possibly hostile clusters.
 
-Source: k8s.io/api `discovery/v1` and `core/v1`; the meaning of fields that are missing is kube-proxy's.
+Source: k8s.io/api `discovery/v1` and `core/v1`; missing fields mean what they mean to kube-proxy.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SliceEndpoint(NamedTuple):
 
 
 class TCPPort(NamedTuple):
-    """One TCP port, of a Service or, with the pods' number, of a slice."""
+    """One TCP port of a Service or of a slice (there `port` is the pods' port number)."""
 
     name: str
     port: int
@@ -56,7 +56,7 @@ class Service(NamedTuple):
     external_name: bool
     headless: bool
     families: tuple[int, ...]
-    """4 and 6, the primary one first; () where the cluster does not say."""
+    """4 and 6, the primary one first; () where the Service does not say."""
     ports: tuple[TCPPort, ...]
 
 
@@ -97,8 +97,8 @@ _FAMILIES = {"IPv4": 4, "IPv6": 6}
 def read_slice(data: bytes) -> Slice:
     """Return an EndpointSlice. Raises UnreadableObject.
 
-    `ready` that is missing is true, `serving` that is missing is as `ready`, `terminating` that is missing is false. Of
-    the addresses of an endpoint the first one counts.
+    A missing `ready` is true, a missing `serving` equals `ready`, a missing `terminating` is false. Only the first
+    address of an endpoint is used.
     """
     found = decode(_SLICE, data)
     family = _FAMILIES.get(found.address_type)
@@ -136,9 +136,9 @@ def _pod(target: _Target | None) -> str | None:
 
 
 def _ports(read: list[PortJSON] | None) -> tuple[TCPPort, ...]:
-    """Return the ports that can be used, of each name the first: no cluster has two of one name.
+    """Return the usable ports, only the first of each name: a valid Service has no two of one name.
 
-    With as many of one name as there may be ports, each endpoint would be there as often.
+    Otherwise a thousand ports of one name would have each endpoint a thousand times.
     """
     ports: dict[str, TCPPort] = {}
     for each in (read or ())[:MAX_PORTS]:
@@ -156,11 +156,11 @@ def _app_protocol(text: str | None) -> str | None:
 
 # -- addresses ------------------------------------------------------------------------------------------------
 #
-# Which addresses of endpoints are used: those that a configuration allows, and never the proxy's own machine unasked.
+# The allowed addresses of endpoints: never those of the proxy's own machine, unless the configuration names them.
 #
-# A cluster's EndpointSlices may name any address (whoever may write Endpoints in a namespace chooses it), so what
-# comes from a cluster is hostile until it has been looked at here. Source of the default ranges: Kubernetes' own
-# validation of EndpointSlices (`ValidateNonSpecialIP`), with the forms of IPv6 that carry an IPv4 address.
+# A cluster's EndpointSlices may name any address (anyone who can write Endpoints in a namespace chooses it), so every
+# address from a cluster is checked here. Source of the default ranges: Kubernetes' own validation of EndpointSlices
+# (`ValidateNonSpecialIP`), with the forms of IPv6 that carry an IPv4 address.
 
 
 NEVER_ALLOWED: tuple[IPNetwork, ...] = (
@@ -168,7 +168,7 @@ NEVER_ALLOWED: tuple[IPNetwork, ...] = (
     IPv4Network("224.0.0.0/4"),
     IPv4Network("255.255.255.255/32"),
     IPv6Network("::/128"),
-    IPv6Network("::ffff:0:0/96"),  # IPv4 in IPv6: the socket would connect to the IPv4 address
+    IPv6Network("::ffff:0:0/96"),  # IPv4-mapped: the socket would connect to the IPv4 address
     IPv6Network("ff00::/8"),
 )
 """Unspecified, multicast and mapped addresses: no configuration allows them."""
@@ -176,9 +176,9 @@ NEVER_ALLOWED: tuple[IPNetwork, ...] = (
 LOCAL_NETWORKS: tuple[IPNetwork, ...] = (
     IPv4Network("127.0.0.0/8"),
     IPv4Network("169.254.0.0/16"),
-    IPv6Network("::/96"),  # ::1, and IPv4 in IPv6 in its first form
+    IPv6Network("::/96"),  # ::1 and IPv4-compatible addresses
     IPv6Network("fe80::/10"),
-    # Metadata services of clouds, which give credentials to whoever asks from a machine there. Most are link-local.
+    # Metadata services of clouds, which give credentials to any client on a machine there. Most are link-local.
     IPv4Network("100.100.100.200/32"),  # Alibaba Cloud
     IPv4Network("168.63.129.16/32"),  # Azure
     IPv4Network("192.0.0.192/32"),  # Oracle Cloud
@@ -186,8 +186,8 @@ LOCAL_NETWORKS: tuple[IPNetwork, ...] = (
     IPv6Network("fd20:ce::254/128"),  # Google Cloud
     IPv6Network("64:ff9b::a9fe:0/112"),  # 169.254.0.0/16 by NAT64
 )
-"""Loopback and link-local addresses and metadata services of clouds: only where a network that is configured lies
-within one of these ranges, so that ``0.0.0.0/0`` does not allow them."""
+"""Loopback and link-local addresses and metadata services of clouds: allowed only by a configured network within one of
+these ranges, so that ``0.0.0.0/0`` does not allow them."""
 
 _Range = tuple[bytes, bytes]
 
@@ -205,12 +205,12 @@ class Address(NamedTuple):
 
 
 def parse_address(text: str) -> Address | None:
-    """Return an address; None for what is none (a name, a zone of IPv6, an IPv4 address with leading zeros)."""
+    """Return an address; None if it is invalid (a name, an IPv6 zone, an IPv4 address with leading zeros)."""
     try:
         if ":" in text:
             return Address(6, socket.inet_pton(socket.AF_INET6, text))
         return Address(4, socket.inet_pton(socket.AF_INET, text))
-    except (OSError, ValueError):  # ValueError: a NUL, or what is not encodable
+    except (OSError, ValueError):  # ValueError: a NUL, or text that cannot be encoded
         return None
 
 
@@ -220,7 +220,7 @@ class AllowedAddresses:
     __slots__ = ("_allowed", "_refused")
 
     def __init__(self, networks: Iterable[IPNetwork] = ()) -> None:
-        """`networks`: `allowedCIDRs`; none of them: all but the ranges of `NEVER_ALLOWED` and `LOCAL_NETWORKS`."""
+        """`networks`: `allowedCIDRs`; if empty, all but `NEVER_ALLOWED` and `LOCAL_NETWORKS` is allowed."""
         networks = tuple(networks)
         explicit = [_range(each) for each in networks if any(_within(each, local) for local in LOCAL_NETWORKS)]
         self._allowed = [_range(network) for network in networks] if networks else None
@@ -257,4 +257,4 @@ def _within(network: IPNetwork, other: IPNetwork) -> bool:
 
 
 _FIRST_BYTES = {family: _first_bytes(family) for family in (4, 6)}
-"""With which byte an address begins that may be in one of the ranges: most addresses of pods do not."""
+"""The first bytes of all addresses in the ranges: most addresses of pods begin with another one."""

@@ -1,7 +1,8 @@
-"""The endpoints of backends: what an ingress balances over, worked out from EndpointSlices and Services.
+"""The endpoints of backends, over which ingresses balance, computed from EndpointSlices and Services.
 
-Everything here is pure but `EndpointTable`, which holds the newest values and tells who has subscribed. It is in every
-process that serves; where caches are, `endpoint_feed` fills it, elsewhere the values come from there.
+Everything here is pure but `EndpointTable`, which holds the newest values and notifies its subscribers. Every serving
+process has one; `endpoint_feed` fills the table of the process that has the caches, which sends the values to the
+others.
 
 Source of the rules: kube-proxy (`pkg/proxy/endpointslicecache.go`, KEP-1669 and KEP-1672).
 """
@@ -24,7 +25,7 @@ log = Logger(__name__)
 
 _FAMILIES = {IPFamily.IPV4: (4,), IPFamily.IPV6: (6,)}
 MAX_ENDPOINTS = 5_000
-"""Of one backend in one cluster; more are left out, terminating ones first."""
+"""Endpoints of one backend in one cluster; further ones are left out, terminating ones first."""
 
 
 class ClusterServiceKey(NamedTuple):
@@ -36,14 +37,14 @@ class ClusterServiceKey(NamedTuple):
 
 
 class BackendKey(NamedTuple):
-    """One port of a Service of one cluster, and which of its addresses are used (`allowed`: `AllowedAddresses`)."""
+    """One port of a Service of one cluster, and the addresses that may be used (`allowed`: `AllowedAddresses`)."""
 
     cluster: str
     namespace: str
     service: str
     port: int | str
     allowed: tuple[IPNetwork, ...] = ()
-    family: IPFamily | None = None  # of the addresses that are used; None: the Service's primary one
+    family: IPFamily | None = None  # IP family of the used addresses; None: the Service's primary one
 
     @property
     def service_key(self) -> ClusterServiceKey:
@@ -53,36 +54,36 @@ class BackendKey(NamedTuple):
 class EndpointState(enum.StrEnum):
     READY = "Ready"
     TERMINATING = "Terminating"
-    """Serving while it ends: it takes a request only if no cluster of the backend has a ready one."""
+    """Serving while it terminates: it gets requests only if no cluster of the backend has a ready endpoint."""
 
 
 class PodEndpoint(NamedTuple):
-    """One address and port. Endpoints that are equal in both are the same pod, whatever else has changed."""
+    """One address and port. Endpoints with equal address and port are the same pod, whatever else has changed."""
 
     address: str  # in canonical form
     port: int
     zone: str | None = None
     state: EndpointState = EndpointState.READY
-    pod: str | None = None  # its name, in the namespace of the Service; None: it is no pod
+    pod: str | None = None  # its name, in the namespace of the Service; None: not a pod
 
 
 @dataclass(frozen=True, slots=True)
 class PortEndpoints:
-    """The endpoints of one backend in one cluster, as far as they are known."""
+    """The known endpoints of one backend in one cluster."""
 
-    endpoints: tuple[PodEndpoint, ...] = ()  # in the order of their addresses, each address and port once
+    endpoints: tuple[PodEndpoint, ...] = ()  # sorted by address, without duplicates
     app_protocol: str | None = None
-    known: bool = False  # the cluster has told it once, in this process's life or before
-    stale: bool = False  # it has been told, but the cluster cannot be asked now
-    problem: str = ""  # why there are no endpoints, or fewer, in words for an operator
-    missing: bool = False  # the cluster has no such Service or port, or it is an ExternalName
+    known: bool = False  # the cluster has reported it, to this process or an earlier one
+    stale: bool = False  # known, but the cluster cannot be reached now
+    problem: str = ""  # why endpoints are missing, for operators
+    missing: bool = False  # the cluster has no such Service or port, or it has type ExternalName
 
 
 UNKNOWN = PortEndpoints()
 
 
 def backend_keys(backend: IngressBackend) -> tuple[BackendKey, ...]:
-    """Return the keys of a backend, one for each cluster, in the order of the file."""
+    """Return the keys of a backend, one for each cluster, in the order of the configuration."""
     return tuple(
         BackendKey(cluster, backend.namespace, backend.service, backend.port, backend.allowed_cidrs, backend.ip_family)
         for cluster in backend.clusters
@@ -138,7 +139,7 @@ _At = tuple[Address, int]
 def _states(
     slices: Iterable[Slice], port_name: str, allowed: AllowedAddresses
 ) -> tuple[dict[_At, PodEndpoint], int, int, str | None]:
-    """Return the usable endpoints of a port by address; how many are refused and unusable; the appProtocol."""
+    """Return the usable endpoints of a port by address; the numbers of refused and unusable ones; the appProtocol."""
     found: dict[_At, PodEndpoint] = {}
     refused = unusable = 0
     app_protocol: str | None = None
@@ -166,9 +167,9 @@ def _states(
 
 
 def _of_one_family(found: dict[_At, PodEndpoint], families: Sequence[int], *, only: bool) -> dict[_At, PodEndpoint]:
-    """Return the endpoints in order, of one family: a pod with addresses of both would be there twice.
+    """Return the endpoints of one IP family, sorted: a dual-stack pod would be there twice.
 
-    It is the first of `families` that there is, else IPv4; with `only` none but that of `families`.
+    It is the first of `families` that has endpoints, else IPv4; with `only` never another than `families`.
     """
     ordered = sorted(found)
     present = dict.fromkeys(address.family for address, _ in ordered)
@@ -190,11 +191,11 @@ class EndpointTable:
         self._next_number = 0
 
     def get(self, key: BackendKey) -> PortEndpoints:
-        """Return what is known of a backend; `UNKNOWN` where nothing is."""
+        """Return the value of a backend, or `UNKNOWN`."""
         return self._known.get(key, UNKNOWN)
 
     def items(self) -> Iterator[tuple[BackendKey, PortEndpoints]]:
-        """Iterate over all backends of which something is known."""
+        """Iterate over all backends with a value."""
         return iter(tuple(self._known.items()))
 
     def subscribe(self, keys: Iterable[BackendKey], callback: Callable[[BackendKey], None]) -> Callable[[], None]:
@@ -214,7 +215,7 @@ class EndpointTable:
         return unsubscribe
 
     def subscribe_all(self, callback: Callable[[BackendKey], None]) -> Callable[[], None]:
-        """Do the same for all keys."""
+        """Call `callback` for all keys, likewise."""
         number = self._number()
         self._all_listeners[number] = callback
 
@@ -226,7 +227,7 @@ class EndpointTable:
     # The owner's side
 
     def set(self, key: BackendKey, value: PortEndpoints) -> bool:
-        """Put a value; return whether it is another one than before."""
+        """Set a value; return whether it has changed."""
         if self.get(key) == value:
             return False
         self._known[key] = value
@@ -234,7 +235,7 @@ class EndpointTable:
         return True
 
     def keep(self, keys: Iterable[BackendKey]) -> None:
-        """Forget all others: the configuration has them no longer."""
+        """Remove all other keys, which have left the configuration."""
         kept = frozenset(keys)
         for key in [key for key in self._known if key not in kept]:
             del self._known[key]
@@ -253,7 +254,7 @@ class EndpointTable:
 
 
 def after_loss(before: PortEndpoints) -> PortEndpoints:
-    """Return the value of a backend whose cluster cannot be asked: the last known endpoints."""
+    """Return the value of a backend whose cluster cannot be reached: the last known endpoints."""
     return replace(before, stale=True) if before.known else before
 
 
@@ -269,8 +270,8 @@ def by_service(keys: Iterable[BackendKey]) -> Mapping[ClusterServiceKey, tuple[B
 #
 # The endpoints of a backend as plain JSON values, for the messages between processes.
 #
-# The endpoints are one string, ``ADDRESS PORT STATE ZONE POD;…``: none of their parts has a space or a semicolon, and
-# JSON leaves it as it is.
+# The endpoints are one string, ``ADDRESS PORT STATE ZONE POD;…``: no part contains a space, a semicolon, or a character
+# that JSON escapes.
 
 
 _STATES = {"R": EndpointState.READY, "T": EndpointState.TERMINATING}
@@ -292,17 +293,17 @@ def entry_of(key: BackendKey, value: PortEndpoints) -> Entry:
 
 
 def entry_name(entry: Entry) -> str:
-    """Return what is the same in all entries of one backend."""
+    """Return the name of a backend, equal in all of its entries."""
     return repr(entry[0])
 
 
 def entry_size(entry: Entry) -> int:
-    """Return about how many bytes an entry takes."""
+    """Return the approximate size of an entry in bytes."""
     return 200 + len(entry[3]) + len(entry[4])
 
 
 def read_entry(entry: Entry) -> tuple[BackendKey, PortEndpoints]:
-    """Return what `entry_of` was given."""
+    """Return the arguments of `entry_of`."""
     (cluster, namespace, service, port, networks, family), flags, app_protocol, problem, lines = entry
     key = BackendKey(
         cluster,

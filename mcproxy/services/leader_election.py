@@ -1,4 +1,5 @@
-"""A candidate at work: tries to get the Lease of a cluster, renews it while it leads, and frees it at the end."""
+"""Leader election: a candidate acquires the Lease of a cluster, renews it while it leads, and releases it at the
+end."""
 
 from __future__ import annotations
 
@@ -17,39 +18,38 @@ log = Logger(__name__)
 
 # -- the rules ------------------------------------------------------------------------------------------------
 #
-# The state of a leader election by a Lease, as one candidate knows it. Pure. Source: client-go's leaderelection.
+# The state of a leader election by a Lease, as seen by one candidate. Pure. Source: client-go's leaderelection.
 #
-# Only one clock is ever read, the candidate's own, and only to measure how long something is ago; the times that a
-# Lease carries are for people. The argument why no two candidates write at one time, whatever their clocks show:
+# A candidate reads only its own clock, and only to measure durations; the times in a Lease are for people. No two
+# candidates write at one time, whatever their clocks show, because:
 #
-# - A leader may write until `RENEW_DEADLINE` (10 s) after it *sent* the last renewal that succeeded, and each of its
-#   writes has ended, or is given up, by then.
+# - A leader may write until `RENEW_DEADLINE` (10 s) after it *sent* the last successful renewal, and each of its
+#   writes has ended, or is abandoned, by then.
 # - Another candidate takes the Lease no earlier than `LEASE_DURATION` (15 s) after it has *seen* that renewal, which is
-#   after the cluster has written it, which is after it was sent.
-# - Its update names the version that it has seen, so a renewal in between makes it fail.
+#   later than the cluster's write, which is later than the sending.
+# - Its update names the version that it has seen, so it fails after a renewal in between.
 #
-# So clocks may differ by any time, and run at rates that differ by up to half (15 : 10). What no clock can see, a
-# machine that is frozen between the look at the clock and the send, is stopped by what every write also names: the
-# version of the object that it changes (`services.writer`).
+# So clocks may differ by any time, and their rates by up to half (15 : 10). A machine that freezes between reading the
+# clock and sending is stopped by the version of the changed object, which every write names (`services.writer`).
 
 
 LEASE_DURATION = 15
 """Seconds without a renewal after which another candidate may take the Lease."""
 RENEW_DEADLINE = 10.0
-"""Seconds after a renewal was sent for which it lets its leader write."""
+"""Seconds after the sending of a renewal for which the leader may write."""
 RETRY_PERIOD = 2.0
 """Seconds between two attempts."""
 JITTER_FACTOR = 1.2
-"""By how many more periods at most a candidate that does not lead waits."""
+"""Maximum of additional periods for which a candidate that does not lead waits."""
 
 
 class Election:
-    """The state of one candidate: the Lease as it was last observed, and until when the candidate may write."""
+    """The state of one candidate: the last observed Lease, and until when the candidate may write."""
 
     def __init__(self, identity: str, now: Callable[[], float]) -> None:
-        """`identity` is unlike that of any other candidate, and of this one's earlier lives.
+        """`identity` differs from that of any other candidate, and of earlier processes of this one.
 
-        `now`: seconds of a clock that runs while the machine sleeps, and that nobody sets.
+        `now`: seconds of a clock that runs while the machine sleeps, and cannot be set.
         """
         self.identity = identity
         self.now = now
@@ -69,7 +69,7 @@ class Election:
 
     @property
     def holder(self) -> str:
-        """The identity that the Lease had when it was last seen; "" if it was free, or never seen."""
+        """The holder in the last observed Lease; "" if it was free or never observed."""
         return "" if self._observed is None else self._observed.holder
 
     @property
@@ -79,11 +79,11 @@ class Election:
 
     @property
     def renewable(self) -> Lease | None:
-        """The Lease to renew without reading it first, None if it must be read: this candidate does not lead."""
+        """The Lease that a leader renews without reading it first; None if this candidate does not lead."""
         return self._observed if self.leads else None
 
     def observe(self, lease: Lease | None) -> None:
-        """Take what was read: None if there is no Lease. Who is not its holder writes no more from now on."""
+        """Observe the Lease that was read, None if there is none. A candidate that is not its holder steps down."""
         if lease is None or lease.holder != self.identity:
             self.step_down()
         if lease is None:
@@ -92,10 +92,10 @@ class Election:
             self._observed = lease
             self._observed_at = self.now()
         else:
-            self._observed = lease  # another version, since somebody has changed something else: not a renewal
+            self._observed = lease  # another version, but no renewal: another field has changed
 
     def next_record(self, wall: str) -> Record | None:
-        """Return what to write over what was observed last; None while another candidate holds it. `wall`: the date."""
+        """Return the record to write over the observed one; None while another candidate holds it. `wall`: the date."""
         lease = self._observed
         if lease is None:
             return Record(self.identity, LEASE_DURATION, 0, wall, wall)
@@ -106,17 +106,17 @@ class Election:
         return Record(self.identity, LEASE_DURATION, lease.transitions + 1, wall, wall)
 
     def written(self, lease: Lease, sent: float) -> None:
-        """Take the answer to an update or creation that succeeded; `sent`: what the clock said before it was sent."""
+        """Observe the response to a successful update or creation; `sent`: the clock before it was sent."""
         self.observe(lease)
         if lease.holder == self.identity:
             self._until = max(self._until, sent + RENEW_DEADLINE)
 
     def step_down(self) -> None:
-        """Write no more until a further update has succeeded."""
+        """Stop writing until a further update has succeeded."""
         self._until = float("-inf")
 
     def release_record(self, wall: str) -> tuple[Lease, Record] | None:
-        """Return what frees the Lease at once for others; None if it is not this candidate's. Steps down."""
+        """Return the update that releases the Lease; None if this candidate does not hold it. Steps down."""
         lease = self._observed
         self.step_down()
         if lease is None or lease.holder != self.identity:
@@ -127,7 +127,7 @@ class Election:
 REQUEST_TIMEOUT = RENEW_DEADLINE / 2
 """Seconds for one request, as client-go's electors have: a second attempt fits before the deadline."""
 RELEASE_TIMEOUT = 2.0
-"""Seconds for freeing the Lease at a shutdown."""
+"""Seconds for releasing the Lease at a shutdown."""
 
 
 class LeaderElector:
@@ -144,12 +144,12 @@ class LeaderElector:
     ) -> None:
         """`cluster`: its name, for the log. `random` returns a float in [0, 1).
 
-        `changed` is called with True when this candidate may write, and with False when it may not any more.
+        `changed` is called with True when this candidate may write, and with False when it must stop.
         """
         self.cluster = cluster
         self.election = election
         self.cause = ""
-        """Why the Lease could not be read or written the last time; "" if it could."""
+        """Why the last attempt to read or write the Lease failed; "" if it succeeded."""
         self._api = api
         self._clock = clock
         self._random = random
@@ -172,12 +172,12 @@ class LeaderElector:
         return self.election.remaining
 
     def start(self) -> None:
-        """Begin to try."""
+        """Start the attempts."""
         self._stopped = False
         self._begin()
 
     def stop(self) -> None:
-        """Try no more, and do not write from now on. The Lease runs out by itself, unless `release` is called."""
+        """Stop the attempts and step down. The Lease expires by itself, unless `release` is called."""
         self._stopped = True
         self.election.step_down()
         if self._next is not None:
@@ -189,14 +189,14 @@ class LeaderElector:
         self._tell()
 
     async def release(self) -> None:
-        """Free the Lease for others, after `stop`, and after every write has been answered."""
+        """Release the Lease, after `stop` and after the responses to all writes."""
         freed = self.election.release_record(self._wall())
         if freed is None:
             return
         try:
             await self._api.update(*freed, RELEASE_TIMEOUT)
         except (LeaseConflictError, LeaseUnavailableError):
-            pass  # it runs out
+            pass  # it expires
         else:
             log.info(
                 "lease released: other replicas may write to the cluster", event="lease_released", cluster=self.cluster
@@ -214,7 +214,7 @@ class LeaderElector:
         try:
             await self._acquire_or_renew()
         except LeaseConflictError:
-            self.election.step_down()  # whoever has written it: it must be read before anything else is
+            self.election.step_down()  # somebody has written it: it must be read first
         except LeaseUnavailableError as error:
             self._failed(error)
         else:
@@ -229,7 +229,7 @@ class LeaderElector:
         current = election.renewable
         if current is not None:
             record = election.next_record(self._wall())
-            assert record is not None  # who leads may renew
+            assert record is not None  # a leader may renew
             try:
                 await self._update(current, record)
             except LeaseConflictError:
@@ -273,14 +273,14 @@ class LeaderElector:
             )
 
     def _crashed(self, failure: Failure) -> None:
-        """Ignore a cancellation; any other exception is a bug, which must not end the attempts for good."""
+        """Ignore a cancellation; log any other exception, a bug that must not end the attempts for good."""
         if not (self._stopped and isinstance(failure.value, CancelledError)):
             log.failure("leader election failed unexpectedly", failure, event="internal_error", cluster=self.cluster)
 
     # -- notification ------------------------------------------------------------------------------------------------
 
     def _tell(self) -> None:
-        """Tell whether this candidate leads if that has changed, and look again when its time has run out."""
+        """Report a change of leadership, and schedule the next check for when the Lease expires."""
         leads = self.leads
         if self._expiry is not None:
             self._expiry.cancel()

@@ -1,6 +1,6 @@
-"""The Lease of leader election, and how it is read and written. Source: client-go's resourcelock.
+"""The Lease of leader election, and requests that read and write it. Source: client-go's resourcelock.
 
-Who may write Leases of a cluster may write anything into one, so every value is checked before it is used.
+Anyone who may write Leases of a cluster may write anything into one, so every value is checked before its use.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from mcproxy.upstream.endpoint import Endpoint
 from mcproxy.upstream.remedies import remedy
 
 MAX_LEASE_BODY = 32 * 1024
-"""Bytes of an answer that are read: a Lease has a few hundred."""
-_MAX_TEXT = 256  # characters of a holder or a version that are taken
-_MAX_DURATION = 300  # seconds; a longer one in a Lease counts as this
+"""Maximum of bytes of a response: a Lease has a few hundred."""
+_MAX_TEXT = 256  # maximum of characters of a holder or a version
+_MAX_DURATION = 300  # seconds; longer ones in a Lease count as this
 _MAX_TRANSITIONS = 2**31 - 1  # int32
 _decoder = msgspec.json.Decoder(dict[str, Any], float_hook=json_float)
 _encoder = msgspec.json.Encoder()
 
 
 class MalformedLeaseError(ValueError):
-    """What a cluster answered is no Lease; the text says why."""
+    """The response of a cluster is no valid Lease; the text says why."""
 
 
 class LeaseConflictError(Exception):
@@ -50,30 +50,30 @@ class LeaseUnavailableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A Lease that a cluster has. Two are `same_record` if nobody renewed it in between."""
+    """A Lease in a cluster."""
 
     holder: str
-    """holderIdentity; "" if it is free."""
+    """holderIdentity; "" if the Lease is free."""
     duration: float
     """leaseDurationSeconds."""
     transitions: int
     acquired: str
-    """acquireTime, as written: nobody compares it with a clock."""
+    """acquireTime as written: it is not compared with a clock."""
     renewed: str
     """renewTime, likewise."""
     uid: str
     resource_version: str
     whole: dict[str, Any] = field(repr=False, compare=False)
-    """The object, whose other fields an update keeps."""
+    """The whole object: an update keeps its other fields."""
 
     @property
     def record(self) -> tuple[object, ...]:
-        """What is compared to see whether someone has renewed the Lease: the election's fields, and no metadata."""
+        """The fields of the election, without metadata: a renewal changes them."""
         return (self.holder, self.duration, self.transitions, self.acquired, self.renewed)
 
 
 def parse_lease(body: bytes) -> Lease:
-    """Return the Lease in an answer. Raises `MalformedLeaseError`."""
+    """Return the Lease in a response. Raises `MalformedLeaseError`."""
     try:
         whole = _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -98,7 +98,7 @@ def parse_lease(body: bytes) -> Lease:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is to be written."""
+    """The fields to write."""
 
     holder: str
     duration: int
@@ -108,9 +108,9 @@ class Record:
 
 
 def lease_body(record: Record, namespace: str, name: str, current: Lease | None) -> bytes:
-    """Return the object to create, or with `current` the one to update it with: as it is but for the record.
+    """Return the object to create, or with `current` its update, which changes only the record.
 
-    The update names uid and resourceVersion, so it fails if anybody has written, or removed, the Lease since.
+    The update names uid and resourceVersion, so it fails if the Lease was written or deleted since.
     """
     whole = {} if current is None else current.whole
     spec = {
@@ -134,7 +134,7 @@ def lease_body(record: Record, namespace: str, name: str, current: Lease | None)
 
 def _without_managed_fields(current: Lease) -> dict[str, Any]:
     metadata: dict[str, Any] = current.whole["metadata"]
-    return {key: value for key, value in metadata.items() if key != "managedFields"}  # without them the server's stay
+    return {key: value for key, value in metadata.items() if key != "managedFields"}  # the server keeps them
 
 
 def _is_text(value: object) -> bool:
@@ -147,17 +147,17 @@ def _is_count(value: object) -> bool:
 
 # -- the Lease in its cluster ---------------------------------------------------------------------------------
 #
-# The Lease in its cluster, by the proxy's own requests (`upstream.control`).
+# Access to the Lease in its cluster, by requests of the proxy itself (`upstream.control`).
 
 
 _HEADERS = (("content-type", "application/json"), ("accept", "application/json"))
 
 
 class LeaseLock:
-    """The Lease of a cluster. `timeout` is in seconds; all raise `LeaseUnavailableError`."""
+    """Access to the Lease of a cluster. `timeout` is in seconds; all methods raise `LeaseUnavailableError`."""
 
     def __init__(self, cluster: Callable[[], Cluster], clock: IReactorTime, where: LeaseName) -> None:
-        """`cluster` returns the one in force: a reload may replace it."""
+        """`cluster` returns the cluster in force: a reload may replace it."""
         self._where = where
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{where.namespace}/leases"
         self._path = f"{self._collection}/{where.name}"
@@ -210,10 +210,10 @@ class LeaseLock:
         return LeaseUnavailableError(f"answered {status} for the lease", remedy(code_of_status(status), keys))
 
     async def _send(self, method: str, path: str, body: bytes, timeout: float) -> ControlResponse:
-        """Send it to one endpoint after the other until one answers, all within `timeout`."""
+        """Send a request to the endpoints in turn until one answers, all within `timeout`."""
         cluster = self._cluster()
         deadline = self._clock.seconds() + timeout
-        share = timeout if len(cluster.endpoints) == 1 else timeout / 2  # of an endpoint that hangs
+        share = timeout if len(cluster.endpoints) == 1 else timeout / 2  # for an endpoint that hangs
         tried: list[Endpoint] = []
         failure: LeaseUnavailableError | None = None
         while True:
@@ -240,7 +240,7 @@ class LeaseLock:
             except ControlError as error:
                 failure = LeaseUnavailableError(error.cause, remedy(error.cause, endpoint.keys))
                 if method != "GET":
-                    break  # it may have been written: only a read tells
+                    break  # it may have been written: only a read shows it
             else:
                 if answer.status < 500 and answer.status != 429:
                     return answer

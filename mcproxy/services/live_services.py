@@ -1,7 +1,7 @@
-"""The owner of all live state of services in the process that has the caches; it outlives every reload.
+"""Owns the live state of services in the process that has the caches; it outlives every reload.
 
-Caches are followed as far as the configuration says, and, where that says less than before, as long as there are
-objects of ours in there, which are then deleted. What was written before a restart is known from `daemon.stateDir`.
+The caches follow the scopes of the configuration, and former scopes until all objects of ours there are deleted.
+`daemon.stateDir` has the scopes that were written before a restart.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 _READER = "services"
 SYNC_TIMEOUT = 10.0
-"""Seconds that endpoints may take to be known before the daemon counts as ready without them."""
+"""Seconds for which readiness waits until the endpoints are known."""
 
 
 MakeController = Callable[[ServiceCaches], "ExportController"]
-"""Makes the controller of exports, when a configuration first has some."""
+"""Makes the controller of exports, for the first configuration that has exports."""
 
 
 class LiveServices:
-    """Caches of services and what reads them: the table of endpoints, and the controller of exports."""
+    """The caches of services and their readers: the table of endpoints and the controller of exports."""
 
     def __init__(self, caches: MemberCaches, table: EndpointTable, make_controller: MakeController) -> None:
-        """`caches` and `table` are owned by the caller."""
+        """The caller owns `caches` and `table`."""
         self._members = caches
         self._make_controller = make_controller
         self._config: Config | None = None
@@ -48,9 +48,9 @@ class LiveServices:
         self._scopes: Scopes = {}
         self._leftovers: Scopes = {}
         self._written: Places | None = None
-        """What was saved last; None: nothing has been read or saved yet."""
+        """The saved places; None before they were read or saved."""
         self._unseen: Places = {}
-        """Of what was read: what the configuration does not name, and no cache has shown yet."""
+        """The saved places that the configuration does not name and no cache has shown yet."""
         self.caches = ServiceCaches(caches.reflectors, caches.clock)
         self.endpoints = table
         self.exports: ExportController | None = None
@@ -58,7 +58,7 @@ class LiveServices:
         self._sync_ends = caches.now + SYNC_TIMEOUT
 
     def activate(self, config: Config, clusters: Mapping[str, Cluster]) -> None:
-        """Follow a configuration that has come into force, and the `clusters` in force with it."""
+        """Follow a configuration in force, with its `clusters`."""
         before = self._clusters
         self._config, self._clusters = config, clusters
         if self._written is None:
@@ -94,7 +94,7 @@ class LiveServices:
         self.exports.update(exports, clusters, leases)
 
     def _save(self, config: Config, leases: Mapping[str, LeaseName]) -> None:
-        """Remember where the configuration, or a former one, has objects written."""
+        """Save the places to which this configuration, or a former one, writes objects."""
         scopes = merged(written_scopes(config), self._leftovers)
         places = {
             name: written_places.Written(
@@ -105,22 +105,22 @@ class LiveServices:
             for name, kinds in scopes.items()
             if name in leases
         }
-        # A cluster that has left the file may come back.
+        # A cluster that has left the configuration may come back.
         places |= {name: each for name, each in (self._written or {}).items() if name not in self._clusters}
         if places != self._written:
             self._written = places
             written_places.save(config.daemon.state_dir, places)
 
     def _live(self, name: str) -> Cluster:
-        """Return a cluster that is written to, as it is in force, or was last."""
+        """Return a cluster to write to: the one in force, or the last one."""
         found = self._clusters.get(name) or self._last[name]
         self._last[name] = found
         return found
 
     def _left(self, exports: ExportController) -> Scopes:
-        """Return where objects of ours are, of what was followed until now, in clusters that were written to.
+        """Return the scopes with objects of ours in clusters that were written to, as far as they were followed.
 
-        In another one, which is only read, whoever may write there has labelled them, or another daemon has made them.
+        In clusters that are only read, objects with our label come from another daemon or from a user.
         """
         found: dict[str, Mapping[FollowedKind, frozenset[str]]] = {}
         for cluster, namespaces in exports.leftovers().items():
@@ -136,7 +136,7 @@ class LiveServices:
         return merged(found, restored)
 
     def _is_seen(self, cluster: str, written: written_places.Written) -> bool:
-        """Whether the caches have shown all that may be left of what was written before the start."""
+        """Whether the caches show all objects that may remain from before the start."""
         kinds = self._scopes.get(cluster, {})
         return bool(kinds) and all(
             (state := self.caches.state(cluster, kind, namespace)).followed or state.served is False
@@ -145,7 +145,7 @@ class LiveServices:
         )
 
     def _drop_leftovers(self) -> None:
-        """Follow only what the configuration says, once there is nothing of ours elsewhere."""
+        """Follow only the scopes of the configuration once no object of ours is elsewhere."""
         if self.exports is None or not self._leftovers or self._config is None:
             return
         before = self._scopes
@@ -156,7 +156,8 @@ class LiveServices:
     def checks(self) -> list[Check]:
         """Return the check of /readyz: whether the endpoints of ingresses are known.
 
-        It fails the whole for `SYNC_TIMEOUT` at the start, and behind that as long as none of them is known.
+        It makes /readyz fail for up to `SYNC_TIMEOUT` after the start, and later only while no endpoints are known at
+        all.
         """
         values = [value for _, value in self.endpoints.items()]
         unknown = sum(not value.known for value in values)
@@ -168,16 +169,16 @@ class LiveServices:
 
     @property
     def now(self) -> float:
-        """The time by the clock of the caches, seconds."""
+        """Seconds by the clock of the caches."""
         return self._members.now
 
     async def leave(self) -> None:
-        """Write no more to clusters, and free their Leases for other replicas."""
+        """Stop writing to clusters, and release their Leases for other replicas."""
         if self.exports is not None:
             await self.exports.retire()
 
     def stop(self) -> None:
-        """End everything at once, but for the caches that it reads."""
+        """Stop everything at once, except the caches that it reads."""
         if self.exports is not None:
             self.exports.stop()
         self._feed.stop()

@@ -1,11 +1,12 @@
-"""The caches of what services need: EndpointSlices, Services, ServiceExports and ServiceImports of clusters.
+"""The caches of EndpointSlices, Services, ServiceExports and ServiceImports of clusters.
 
-This is one more reader of the reflectors and stores of the process (`aggregate.member_caches`): what an aggregate has
-cached is not watched again. On top of the stores it has an index by Service, so that a change costs one Service, and
-listeners get the changed ones, once in a turn of the reactor.
+They read the reflectors and stores of the process (`aggregate.member_caches`), so what an aggregate has cached is not
+watched again. They add an index by Service, so that a change costs one Service, and notify listeners of the changed
+ones once in a turn of the reactor.
 
-What was known of a cluster stays while it cannot be asked, and over a restart (`daemon.stateDir`). After that a cache
-is followed only when it is proven to have had what its cluster has: nothing is written for what was so long ago.
+The known state of a cluster is kept while it cannot be reached, and over a restart (`daemon.stateDir`). After a restart
+a cache counts as followed only when it has provably caught up with its cluster: nothing is written on the basis of old
+state.
 """
 
 from __future__ import annotations
@@ -35,42 +36,42 @@ if TYPE_CHECKING:
 log = Logger(__name__)
 
 PROOF_TIMEOUT = 10.0
-"""Seconds for a cluster to say how far it is, and again for the cache to get there."""
+"""Seconds for a cluster to report its resource version, and again for the cache to reach it."""
 PROOF_RETRY = 2.0
-"""Seconds between a proof that failed and the next."""
+"""Seconds between two attempts at the proof."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheState:
-    """The state of one kind of objects of one cluster, in one namespace or all."""
+    """The state of the cache of one kind in one cluster, for one namespace or all."""
 
     served: bool | None = None
-    """Whether the cluster has the kind at all; None: not known yet."""
+    """Whether the cluster serves the kind; None: not known yet."""
     synced: bool = False
-    """Whether all objects were known once: listed, or restored from `stateDir`."""
+    """Whether all objects have been known once: listed, or restored from `stateDir`."""
     followed: bool = False
-    """Whether all that was changed up to a moment ago is known; False: the cluster is away, refuses, or was not asked
-    yet since the start, or has not yet sent what has changed since the state was saved that was restored."""
+    """Whether the cache is up to date; False: the cluster is unreachable, refuses, or has not yet sent all changes
+    since the start or since the restored state was saved."""
     refused: bool = False
     """The proxy may not list or watch (401, 403)."""
     cause: str = ""
-    """Why it is not followed."""
+    """Why the kind is not followed."""
     replaced: bool = False
-    """What was known is no longer valid: another cluster has the name now, or the kind is gone."""
+    """The former state is invalid: another cluster has the name now, or the kind is not served any more."""
 
 
 class ServiceListener(Protocol):
     """A reader of the caches."""
 
     def services_changed(self, keys: Collection[ClusterServiceKey]) -> None:
-        """Objects of these Services have changed, come or gone: slices with their label, or objects of their name."""
+        """Objects of these Services have changed: slices with their label, or objects of their name."""
 
     def cluster_changed(self, cluster: str) -> None:
-        """The `CacheState` of a part of a cluster has changed: synced, away, back, refused, or a kind came or went."""
+        """A `CacheState` of a cluster has changed."""
 
 
 class CacheProvider(Protocol):
-    """Where stores come from (`reflectors.Reflectors`)."""
+    """Provides stores (`reflectors.Reflectors`)."""
 
     @property
     def members(self) -> Mapping[str, Member]: ...
@@ -82,14 +83,14 @@ class CacheProvider(Protocol):
 def object_json(item: CachedObject) -> bytes:
     """Return an object as JSON, without kind and apiVersion.
 
-    It is the object as the cluster has it, but for the label `mcproxy.io/cluster` and the annotation
+    It equals the cluster's object, except for the label `mcproxy.io/cluster` and the annotation
     `resource.karmada.io/cached-from-cluster`, which the cache adds to name the cluster.
     """
     return item.json(b"", b"%d" % item.version)
 
 
 class ServiceCaches:
-    """The objects of services in all clusters of a configuration."""
+    """The cached objects of services in all clusters of a configuration."""
 
     def __init__(self, provider: CacheProvider, clock: IReactorTime) -> None:
         self._provider = provider
@@ -102,7 +103,7 @@ class ServiceCaches:
         self._telling: IDelayedCall | None = None
 
     def update(self, scopes: Scopes) -> None:
-        """Follow a configuration; its clusters are members already. What stays needed is not listed again."""
+        """Follow a configuration, whose clusters are members already. Scopes that remain are not listed again."""
         for name in [name for name in self._clusters if name not in scopes]:
             self._clusters.pop(name).close()
             self.changed_cluster(name)
@@ -113,7 +114,7 @@ class ServiceCaches:
             cluster.update(self._provider.members[name], kinds)
 
     def stop(self) -> None:
-        """End everything; no listener is called."""
+        """Stop everything; no listener is called."""
         self._listeners.clear()
         clusters, self._clusters = self._clusters, {}
         for cluster in clusters.values():
@@ -123,7 +124,7 @@ class ServiceCaches:
             self._telling = None
 
     def subscribe(self, listener: ServiceListener) -> Callable[[], None]:
-        """Tell `listener` of changes from now on, each in the next turn; returns what ends that."""
+        """Notify `listener` of later changes, in the next turn of the reactor; returns a function that ends this."""
         number = self._next_number
         self._next_number += 1
         self._listeners[number] = listener
@@ -141,12 +142,12 @@ class ServiceCaches:
         return self._clusters.keys()
 
     def state(self, cluster: str, kind: FollowedKind, namespace: str = ALL) -> CacheState:
-        """Return how far the objects of a kind in a namespace are known; nothing of what no configuration names."""
+        """Return the state of the cache of a kind in a namespace; unknown outside of the configured scopes."""
         found = self._clusters.get(cluster)
         return CacheState() if found is None else found.state(kind, namespace)
 
     def is_wanted(self, cluster: str, kind: FollowedKind) -> bool:
-        """Whether the configuration has a kind of a cluster followed at all."""
+        """Whether the configuration needs a kind of a cluster."""
         found = self._clusters.get(cluster)
         return found is not None and found.wants(kind)
 
@@ -161,17 +162,17 @@ class ServiceCaches:
         return _NOTHING if found is None else found.import_slices.get(key, _NOTHING)
 
     def get(self, kind: FollowedKind, key: ClusterServiceKey) -> CachedObject | None:
-        """Return the object of that kind, namespace and name; an EndpointSlice by its own name."""
+        """Return the object of a kind, namespace and name; an EndpointSlice by its own name."""
         found = self._clusters.get(key.cluster)
         return None if found is None else found.objects[kind].get(key)
 
     def resource(self, cluster: str, kind: FollowedKind) -> GroupVersionResource | None:
-        """Return the resource of a kind in the version that is followed in a cluster; None where it is not served."""
+        """Return the resource of a kind in the version that is followed in a cluster; None if it is not served."""
         found = self._clusters.get(cluster)
         return None if found is None else found.resource(kind)
 
     def objects(self, cluster: str, kind: FollowedKind) -> Iterator[CachedObject]:
-        """Iterate over all objects of a kind in a cluster, in no order; changes meanwhile are not seen."""
+        """Iterate over a snapshot of all objects of a kind in a cluster, unordered."""
         found = self._clusters.get(cluster)
         return iter(()) if found is None else iter(tuple(found.objects[kind].values()))
 
@@ -182,18 +183,18 @@ class ServiceCaches:
 
     @property
     def stores(self) -> Iterable[Store]:
-        """The stores that are read, each once."""
+        """The stores in use, each once."""
         return {id(store): store for each in self._clusters.values() for store in each.stores}.values()
 
     # -- of its clusters ----------------------------------------------------------------------------------------
 
     def changed(self, keys: Iterable[ClusterServiceKey]) -> None:
-        """Note changes, to be told."""
+        """Note changes for the next notification."""
         self._changed.update(keys)
         self._tell_soon()
 
     def changed_cluster(self, name: str) -> None:
-        """Note the change of a state, to be told."""
+        """Note a change of state for the next notification."""
         self._changed_clusters[name] = None
         self._tell_soon()
 
@@ -221,7 +222,7 @@ _NOTHING: Mapping[str, CachedObject] = {}
 
 
 class _Cluster:
-    """The followed objects of one cluster."""
+    """The cached objects of one cluster."""
 
     def __init__(self, owner: ServiceCaches, name: str, provider: CacheProvider) -> None:
         self.name = name
@@ -256,7 +257,7 @@ class _Cluster:
         return None if found is None else found.gvr
 
     def _resource(self, kind: FollowedKind) -> APIResource | None:
-        """Return a kind as the cluster serves it, in the first version that is understood."""
+        """Return the resource of a kind in the first version of `kind.versions` that the cluster serves."""
         assert self._member is not None
         resources = self._member.discovery.resources
         for version in kind.versions:
@@ -281,7 +282,7 @@ class _Cluster:
         return part.state
 
     def _compose(self) -> None:
-        """Acquire and release stores by what is needed and what the cluster serves."""
+        """Acquire and release stores, according to the needed and the served kinds."""
         wanted: dict[tuple[FollowedKind, str], APIResource] = {}
         for kind, namespaces in self._kinds.items():
             resource = self._resource(kind)
@@ -303,7 +304,7 @@ class _Cluster:
         self._owner.changed_cluster(self.name)
 
     def remove_uncovered(self, gone: _Part) -> None:
-        """Forget the objects of a part that is closed, but for those that another part has."""
+        """Remove the objects of a closed scope from the index, except those that another scope covers."""
         covering = {place[1] for place in self._parts if place[0] is gone.kind}
         if ALL in covering:
             return
@@ -313,7 +314,7 @@ class _Cluster:
     # -- the index ------------------------------------------------------------------------------------------------
 
     def take(self, kind: FollowedKind, namespace: str, name: str, item: CachedObject | None) -> None:
-        """Put an object into the index in place of the one that had its name; None removes that."""
+        """Put an object into the index in place of the one with its name; None removes that one."""
         key = ClusterServiceKey(self.name, namespace, name)
         objects = self.objects[kind]
         before = objects.get(key)
@@ -344,7 +345,7 @@ class _Cluster:
         return ClusterServiceKey(self.name, item.namespace, name) if item is not None and name else None
 
     def take_all(self, kind: FollowedKind, namespace: str, items: Iterable[CachedObject]) -> None:
-        """Put all objects of a namespace, or of `ALL`, into the index in place of those that are in it."""
+        """Replace all objects of a namespace, or of `ALL`, in the index."""
         found = {ClusterServiceKey(self.name, item.namespace, item.name): item for item in items}
         gone = [key for key in self.objects[kind] if key not in found and (namespace in (ALL, key.namespace))]
         for key in gone:
@@ -362,7 +363,7 @@ def _log_unless_cancelled(failure: Failure) -> None:
 
 
 class _Part:
-    """One kind of objects of one namespace or all, from one store; which may have more, and other readers."""
+    """One kind in one namespace or all, read from a store that may have more objects, and other readers."""
 
     def __init__(
         self,
@@ -382,11 +383,11 @@ class _Part:
         self._provider = provider
         self._clock = clock
         self._unsubscribe: Callable[[], None] = lambda: None
-        self._proof: Deferred[None] | None = None  # of a state that was restored
+        self._proof: Deferred[None] | None = None  # of a restored state
         self._proven = False
 
     def begin(self) -> None:
-        """Read what the store has, and follow it."""
+        """Read the store, and follow it."""
         self._unsubscribe = self.store.subscribe(self)
         self.store_progress(self.store)
 
@@ -397,20 +398,20 @@ class _Part:
         self._provider.release(self.store)
 
     def _has_caught_up(self) -> bool:
-        """Return whether the store has had all that its cluster had at a moment since the start; see to it if not."""
+        """Whether the store has caught up with its cluster at some time since the start; begins the proof if not."""
         if not self.store.lists and self._proof is None:
             self._proof = Deferred.fromCoroutine(self._prove())
             self._proof.addErrback(_log_unless_cancelled)
         return self.store.lists > 0 or self._proven
 
     async def _prove(self) -> None:
-        """Wait until the store has reached a version that its cluster has named since the start."""
+        """Wait until the store has reached a resource version that its cluster has reported since the start."""
         delay = 0.0
         while not self._proven and not self.store.lists:
             await deferLater(self._clock, delay)
             delay = PROOF_RETRY
             if self.store.unavailable_since is not None:
-                continue  # the reflector, which backs off, asks the cluster meanwhile
+                continue  # the reflector retries meanwhile, with its backoff
             try:
                 version = await self._provider.probe(self.store, PROOF_TIMEOUT)
                 self._proven = await self.store.when_version(version, PROOF_TIMEOUT)

@@ -29,8 +29,8 @@ PERIOD = 0.2
 LASTS = 5.0
 """Lifetime of a lease in seconds.
 
-A shorter outage of Redis changes nothing, and two answers in a row may take nearly half of it each. The part of a
-replica that has died is unused for as long.
+A shorter outage of Redis changes nothing, and two responses in a row may take nearly half of it each. The part of a
+dead replica is unused for this time.
 """
 _RETRY = 5  # periods between two attempts while Redis is unavailable
 _REPORT_AGAIN = 60.0  # seconds between two log lines about one limit that differs between replicas
@@ -44,13 +44,13 @@ class RedisConnection(Protocol):
 
     @property
     def config(self) -> model.RedisConfig:
-        """Which Redis it is."""
+        """The configuration of the Redis."""
 
     def call(self, calls: Sequence[Call], done: Callable[[list[Any] | Exception], None]) -> None:
-        """Make the calls, then call `done` with the answers, or why there are none, in the reactor."""
+        """Make the calls, then call `done` in the reactor with the responses or the error."""
 
     def end(self) -> None:
-        """Close it, once what was called for is done."""
+        """Close it after the pending calls."""
 
 
 class _LateAnswerError(Exception):
@@ -84,7 +84,7 @@ class LeaseAgent:
     ) -> None:
         """`member` names this replica among all: no two may have the same, also not one after the other.
 
-        `seconds` is a clock that is never set: leases end by it.
+        `seconds` is a monotonic clock, by which leases end.
         """
         self._reactor = reactor
         self._seconds = seconds
@@ -127,7 +127,7 @@ class LeaseAgent:
         return self._away
 
     def configure(self, redis: model.RedisConfig | None, limits: Iterable[LeasedLimit]) -> None:
-        """Apply a configuration: where to count together, and what. Without limits nothing is kept there."""
+        """Apply a configuration: the Redis and the limits. Without limits no connection is kept."""
         now = self._seconds()
         wanted = {limit.id: limit for limit in limits} if redis is not None else {}
         self._change_engine(redis if wanted else None, now)
@@ -155,7 +155,7 @@ class LeaseAgent:
             self._tick_call = None
 
     def abort(self) -> None:
-        """End at once, and leave the leases to expire."""
+        """Stop at once; the leases expire."""
         self._stopped = True
         if self._tick_call is not None:
             self._tick_call.cancel()
@@ -165,7 +165,7 @@ class LeaseAgent:
             engine.end()
 
     def stop(self) -> Deferred[None]:
-        """Leave, so that the others have this replica's part at once; fires when Redis knows, or soon after anyway."""
+        """Leave, so that others get this replica's part at once; fires after the response of Redis, or soon anyway."""
         left: Deferred[None] = Deferred()
         if self._engine is None or self._away:
             self.abort()
@@ -183,7 +183,7 @@ class LeaseAgent:
         return left
 
     def _change_engine(self, redis: model.RedisConfig | None, now: float) -> None:
-        """Use another Redis: it knows no leases, so until its first answer every key has an equal part."""
+        """Use another Redis, which has no leases: until its first response every key has an equal part."""
         before = self._engine
         if before is not None and before.config == redis:
             return
@@ -269,10 +269,10 @@ class LeaseAgent:
             self._apply(id)
         self._report_return(now)
         if now - exchange.sent >= self._period and self._tick_call is not None:
-            self._tick_call.reset(0)  # it answers slowly: send the next call at once
+            self._tick_call.reset(0)  # the response was slow: send the next call at once
 
     def _report_return(self, now: float) -> None:
-        """Say that Redis is back once it stays: one that comes and goes is one outage."""
+        """Log the recovery of Redis once it is stable: a flapping one is a single outage."""
         if self._said_away and now - self._back_since >= self._lasts:
             self._said_away = False
             log.info(

@@ -15,14 +15,14 @@ class Engine(Protocol):
     """Redis (`redis_client.RedisEngine`); used in a thread."""
 
     def call(self, calls: Sequence[Call]) -> list[Any]:
-        """Return the answer to each call; raises an exception with the attribute `todo` if there is none."""
+        """Return the response to each call; raises an exception with the attribute `todo` on failure."""
 
     def close(self) -> None:
         """Close all connections."""
 
 
 class EngineThread:
-    """One engine and the thread that it is used in; the thread ends with `end`."""
+    """One engine and its thread, which ends with `end`."""
 
     def __init__(
         self, reactor: Any, config: model.RedisConfig, make_engine: Callable[[model.RedisConfig], Engine]
@@ -36,7 +36,7 @@ class EngineThread:
         threading.Thread(target=self._run, name="shared-state", daemon=True).start()
 
     def call(self, calls: Sequence[Call], done: Callable[[list[Any] | Exception], None]) -> None:
-        """Make the calls in the thread, then call `done` with the answers, or why there are none, in the reactor."""
+        """Make the calls in the thread, then call `done` in the reactor with the responses or the error."""
 
         def work() -> None:
             outcome: list[Any] | Exception
@@ -51,7 +51,7 @@ class EngineThread:
         self._work.put(work)
 
     def end(self) -> None:
-        """Close the engine, once what it does is done."""
+        """Close the engine after the pending calls."""
         self._work.put(None)
 
     def _run(self) -> None:

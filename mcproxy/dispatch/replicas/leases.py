@@ -1,9 +1,8 @@
-"""One limit at one replica: what it requests, what it holds, and its parts without Redis. Pure; time is an argument.
+"""One limit at one replica: its requests, its leases, and its parts without Redis. Pure; time is an argument.
 
 A key without a lease has an equal part of the limit at every replica, so most keys never have one. A replica at which a
-key comes near that part takes a lease, and notes that it wants more; the others then take leases on the key too, on as
-much as they want there, which frees the rest. When no replica wants more than an equal part any more, the leases are
-given back.
+key comes near that part takes a lease, and notes that it wants more; the others then lease only as much of the key as
+they want, which frees the rest. When no replica wants more than an equal part any more, the leases are released.
 
     leases.demanded(demands, seconds)      # the demand that the table counted
     asks = leases.asks(now)                # what to send
@@ -11,9 +10,9 @@ given back.
     leases.lost()                          # no answer while leases lasted: an equal part of everything
     leases.changes()                       # the shares to set in the table
 
-Every replica calculates the part that it should have (equal parts, and fair ones where replicas want different
-amounts); `lease.lua` grants no more of it than is free. Therefore a wrong or old view of the others can make a part too
-small for a moment, but never the sum too large.
+Every replica calculates its part (equal parts, or fair ones if replicas want different amounts); `lease.lua` grants no
+more of it than is free. Therefore a wrong or old view of the others can make a part too small for a moment, but never
+the sum too large.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ _UNKNOWN = 0.05
 _IDLE = 0.01
 #: The most keys of one limit for which one replica requests leases. Other keys have equal parts.
 MAX_KEYS = 256
-# Of the equal part: a key that wants more takes a lease, one that wants less gives it back.
+# Of the equal part: a key that wants more takes a lease, one that wants less releases it.
 _TAKE_ABOVE = 0.7
 _RELEASE_BELOW = 0.5
-# Seconds for which a lease is kept when little more is wanted.
+# Seconds for which a lease is kept when little is wanted.
 _KEEP = 3.0
 # A lease is larger than the offered rate: a limit equal to it would refuse requests that arrive close together.
 _HEADROOM = 1.05
 # In limits: a larger offered rate counts as this, so that a flood at one replica leaves the others a part.
 _MOST = 2.0
 # Time constants (seconds) of the smoothing of a rate: for a change that may be chance, since requests arrive at random
-# moments, and for one that is significant. A want that followed chance would resize leases all the time, and a part
-# that is given back is unused until another replica requests it.
+# moments, and for one that is significant. A want that followed chance would resize leases all the time, and a released
+# part is unused until another replica requests it.
 _STEADY = 4.0
 _CHANGED = 0.1
 _WINDOW = 1.0  # time constant (seconds) of the difference between arrived and expected requests
@@ -101,7 +100,7 @@ class KeyDemand:
         self._more = self._variance = 0.0
 
     def add_rate(self, taken: int, refused: int, seconds: float, most: float) -> None:
-        """Count what was admitted and refused in the last `seconds`."""
+        """Count the requests admitted and refused in the last `seconds`."""
         came = min(taken + refused, most * seconds)
         expected = self.want * seconds
         kept = math.exp(-seconds / _WINDOW)
@@ -177,7 +176,7 @@ class Leases:
                 key.lease = min(key.lease, limit.amount)
 
     def demanded(self, demands: Iterable[Demand], seconds: float, now: float) -> None:
-        """Take in what was asked of the table in the last `seconds`."""
+        """Process the demands on the table in the last `seconds`."""
         asked = {demand.key: demand for demand in demands}
         for name, key in self._keys.items():
             self._count(key, asked.pop(name, _NOTHING), seconds, now)
@@ -206,9 +205,9 @@ class Leases:
             key.keep_until = now + _KEEP
 
     def asks(self, now: float) -> list[Ask]:
-        """Return what to ask for.
+        """Return the requests for the next exchange.
 
-        What is to become less is less from now on: the answer may be lost, and the rest given to others.
+        Reductions apply from now on: the response may be lost, and the rest leased to others.
         """
         asks = [self._ask(name, key, now) for name, key in self._keys.items()]
         for ask, key in zip(asks, self._keys.values(), strict=True):
@@ -221,7 +220,7 @@ class Leases:
         want = self._want(key, now)
         wants = list(key.wants) or [want]
         wants[key.me] = want
-        # Those without a lease keep their equal parts.
+        # Replicas without a lease keep their equal parts.
         without = max(0, members - len(wants))
         fair = fair_part(
             self._amount * (members - without) / members,
@@ -249,7 +248,7 @@ class Leases:
         return min(max(want, 1.0) if now < key.keep_until else want, self._amount)
 
     def answered(self, asks: Sequence[Ask], answer: LimitAnswer, now: float) -> None:
-        """Take in the answer to `asks`."""
+        """Process the response to `asks`."""
         settled = self._settled = answer.known_for >= self._lasts
         alone = answer.members == 1 and settled
         self.seen = answer.time
@@ -301,7 +300,7 @@ class Leases:
             self._released.append(name)
 
     def changes(self) -> Changes:
-        """Return what has changed since the last call."""
+        """Return the changed shares since the last call."""
         changes = Changes()
         default = self._share_of(self.part)
         if default != self._default:
@@ -323,7 +322,7 @@ class Leases:
 
 
 def equal_part(limit: float, members: int, rank: int, *, whole: bool) -> float:
-    """Return the part of a replica that holds no lease; `lease.lua` reckons with the same."""
+    """Return the part of a replica that holds no lease; `lease.lua` calculates the same."""
     if not whole:
         return limit / members
     part, left = divmod(int(limit), members)
@@ -331,7 +330,7 @@ def equal_part(limit: float, members: int, rank: int, *, whole: bool) -> float:
 
 
 def unknown_part(limit: float, *, whole: bool) -> float:
-    """Return the part of a replica that has joined and not been heard of by the others yet."""
+    """Return the part of a replica that has joined, but is not known to the others yet."""
     part = limit * _UNKNOWN
     return min(limit, max(1, int(part))) if whole else part
 
@@ -345,13 +344,14 @@ def idle_part(limit: float, members: int, *, whole: bool) -> float:
 
 
 def fair_part(limit: float, wants: Sequence[float], me: int, least: float, *, whole: bool) -> float:
-    """Return the fair part of `wants[me]`. `least` is what each wants at least; the unwanted rest is divided equally.
+    """Return the fair part of `wants[me]`. `least` is the minimum want of each; the unwanted rest is divided equally.
 
-    Where all want more than there is, a rate is divided in proportion to what is offered, as one bucket for all would
-    admit it; then also no bucket is ever full, so no token is lost. Of whole numbers each gets what it wants, and those
-    that want the most get equally less: how often a full maximum is asked for again says nothing of what is needed.
+    If the wants exceed the limit, a rate is divided in proportion to the offered rates, as one bucket for all would
+    admit it; then no bucket is ever full either, so no token is lost. Of whole numbers each gets what it wants, except
+    that the largest wants are cut to an equal number: how often clients retry at a full maximum does not show how much
+    they need.
 
-    The parts add up to `limit`; those of whole numbers, too, if each uses its own place in the same `wants`.
+    The parts add up to `limit`, also in whole numbers if each replica uses its place in the same `wants`.
     """
     wants = [max(want, least) for want in wants]
     wanted = math.fsum(wants)
@@ -379,14 +379,14 @@ def _level(limit: float, wants: Sequence[float]) -> list[float]:
 
 
 def bucket_share(rate: float, qps: float, burst: int, members: int, *, known: bool = True) -> Share:
-    """Return rate and burst of a bucket that has `rate` of `qps`, of a bucket of `burst` over all `members`.
+    """Return rate and burst of a part with the rate `rate` of a bucket with `qps` and `burst` over all `members`.
 
-    A replica that is not `known` to the others yet has little of the rate, but its equal part of the burst, which is
-    there from the first request on: `members` are those that it has seen itself by then, 0 for none.
+    A replica that is not `known` to the others yet has little of the rate, but its equal part of the burst from the
+    first request on: `members` is the number that it has seen itself by then, maybe 0.
 
-    Every replica has one token of the burst, since a
-    bucket that holds less admits nothing. Half of the rest is divided equally, for those whose requests come close
-    together though they are few, and half like the rate. A burst below the number of replicas counts as that number.
+    Every replica has one token of the burst, since a bucket that holds less admits nothing. Half of the rest is divided
+    equally, for replicas with few requests that arrive close together, and half like the rate. A burst below the number
+    of replicas counts as that number.
     """
     if members <= 1 and rate >= qps:
         return Share(rate=rate, burst=burst)

@@ -24,7 +24,7 @@ from mcproxy.dispatch.replicas.script import Call, source
 from mcproxy.net.hostname_verification import plain_name
 
 TIMEOUT = 2.5
-"""Seconds for connecting, and for each answer: half of a lease's lifetime, so that one retry is in time."""
+"""Seconds for connecting, and for each response: half of a lease's lifetime, so that one retry is in time."""
 
 
 class RedisUnavailable(Exception):
@@ -48,7 +48,7 @@ class RedisEngine:
         self._authorities = [] if config.ca is None else _authorities(config.ca.data)
 
     def call(self, calls: Sequence[Call]) -> list[Any]:
-        """Return the answer to each call. Raises Unavailable; any of the calls may have been carried out then."""
+        """Return the response to each call. Raises RedisUnavailable; any of the calls may have been executed then."""
         for _ in self._authorities[1:]:
             try:
                 return self._try(calls)
@@ -109,7 +109,7 @@ class RedisEngine:
         return answers
 
     def _pipeline(self, calls: Sequence[Call], *, load: bool = False) -> list[Any]:
-        """Make the calls in one round trip; with `load` the first one brings the script, which stays for the others."""
+        """Make the calls in one round trip; with `load` the first one loads the script for all."""
         with self._client.pipeline(transaction=False) as pipeline:
             for number, call in enumerate(calls):
                 script = ("EVAL", self._script) if load and not number else ("EVALSHA", self._digest)
@@ -140,7 +140,7 @@ class RedisEngine:
         return options | self._tls() if config.ca is not None else options
 
     def _tls(self) -> dict[str, Any]:
-        """Return the options of TLS, with the files as they were when the configuration was loaded."""
+        """Return the options of TLS, with the contents of files at the load of the configuration."""
         config = self._config
         assert config.ca is not None
         options: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The call of `lease.lua` for one limit, and its answer. Pure.
+"""The call of `lease.lua` for one limit, and its response. Pure.
 
 All keys of a limit have one hash tag, ``{PREFIX:NAME:KIND:PER}``, so that they are in one slot of a cluster.
 """
@@ -16,10 +16,10 @@ from mcproxy.dispatch.tables.limit_shares import LimitId
 
 
 class How(StrEnum):
-    """The intention of a replica, in addition to the amount that it requests."""
+    """The intention of a replica, in addition to the requested amount."""
 
     RENEW = "0"
-    RELEASE = "1"  # give the lease back, for the equal part
+    RELEASE = "1"  # release the lease, for the equal part
     WANT_MORE = "2"  # announce a want above the equal part: other replicas then lease what they want, which is less
 
 
@@ -63,8 +63,8 @@ class LimitAnswer:
     members: int
     rank: int
     limit: float  # the least that any replica has configured
-    differing: str  # a replica with another limit, and that; "": none
-    noted: tuple[int, ...]  # keys of which a replica wants more
+    differing: str  # a replica with another limit, and that limit; "": none
+    noted: tuple[int, ...]  # keys of which some replica wants more
     granted: tuple[Granted, ...]  # in the order of the requests
 
 
@@ -86,10 +86,10 @@ def renewal(
     known: bool,
     seen: int,
 ) -> Call:
-    """Return the call that joins, or stays, and asks for leases of `lasts` seconds on keys of a limit of `amount`.
+    """Return the call that joins or stays, and requests leases of `lasts` seconds on keys of a limit of `amount`.
 
-    `whole`: it is counted in whole numbers. `known`: this replica has been one for a while. `seen` is the time of
-    the last answer that it has taken in, or 0.
+    `whole`: it is counted in whole numbers. `known`: this replica joined a while ago. `seen` is the time of the last
+    processed response, or 0.
     """
     tag = _tag(prefix, limit)
     names = [f"{ask.key:016x}" for ask in asks]
@@ -109,16 +109,16 @@ def renewal(
 
 
 def leaving(prefix: str, limit: LimitId, member: str) -> Call:
-    """Return the call by which a replica leaves: the others have its part at once."""
+    """Return the call by which a replica leaves, so that the others get its part at once."""
     tag = _tag(prefix, limit)
     return Call((f"{tag}:members", f"{tag}:noted"), ("leave", member, "0", "0", "0", "", "0", "0"))
 
 
 def parse(reply: Any, asks: Sequence[Ask]) -> LimitAnswer:
-    """Return what the script has answered to a renewal with `asks`. Raises ValueError for anything else.
+    """Parse the response of the script to a renewal with `asks`. Raises ValueError for an invalid one.
 
-    Others may write to this Redis, too: no number of it is believed that the script cannot have answered, and no lease
-    is more than was asked for.
+    Others may write to this Redis, too: numbers that the script cannot return are refused, and no lease exceeds the
+    request.
     """
     try:
         time, joined, seen, known, members, rank, limit, differing, noted, granted = reply

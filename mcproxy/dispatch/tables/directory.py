@@ -34,7 +34,7 @@ from mcproxy.dispatch.tables.limit_shares import LimitId, Share, identity_hash, 
 from mcproxy.dispatch.tables.memory import Memory
 
 # The tolerance with which a token is granted, in tokens and in seconds: a sum of floats must not cost a token. It is
-# not credited, so it does not add up.
+# not credited, so it does not accumulate.
 _CLOSE = 1e-6
 _CLOSE_TIME = 1e-6
 
@@ -67,9 +67,10 @@ class Directory:
         self._words, self._floats = memory.words, memory.floats
 
     def open(self, limit: LimitId, share: Share, now: float, *, shared: bool, column: int | None) -> int:
-        """Return where the record of a limit is; make it with the parameters of `share` if there is none.
+        """Return the place of the record of a limit; create it with the parameters of `share` if there is none.
 
-        `column` is that of a process that counts by it; None: the record is kept without. Raises DirectoryFullError.
+        `column` is that of a process that counts by it; None: the record is kept without users. Raises
+        DirectoryFullError.
         """
         self._memory.mutexes.lock(layout.DIRECTORY_MUTEX)
         try:
@@ -86,12 +87,12 @@ class Directory:
         return base
 
     def find(self, limit: LimitId, *, shared: bool) -> int | None:
-        """Return where the record of a limit is, or None."""
+        """Return the place of the record of a limit, or None."""
         identity, identities = identity_hash(limit, shared), self._identities()
         return _record(identities.index(identity)) if identity in identities else None
 
     def close(self, base: int, column: int | None) -> None:
-        """A process counts by a record no longer; its slots stay until another limit needs it."""
+        """End the use of a record by a process; its slots stay until another limit needs it."""
         self._memory.mutexes.lock(layout.DIRECTORY_MUTEX)
         try:
             if column is None:
@@ -102,7 +103,7 @@ class Directory:
             self._memory.mutexes.release(layout.DIRECTORY_MUTEX)
 
     def reclaim(self, column: int) -> None:
-        """A process has ended: it counts by no record any more."""
+        """End all uses of records by a process that has ended."""
         for number, identity in enumerate(self._identities()):
             base = _record(number)
             if identity and self._words[base + D_USERS] >> column & 1:
@@ -137,7 +138,7 @@ class Directory:
         return self._words[base + D_KEPT] == 1
 
     def is_shared(self, base: int) -> bool:
-        """Whether a record is that of a limit over replicas."""
+        """Whether a record belongs to a limit over replicas."""
         return self._words[base + D_SHARED] == 1
 
     def _unused(self) -> int:
@@ -201,9 +202,9 @@ def set_share(
     burst: float,
     now: float,
 ) -> int:
-    """Give the key of a slot rate and burst of its own; its tokens are kept, cut to the burst.
+    """Set individual rate and burst for the key of a slot; its tokens are kept, cut to the burst.
 
-    Before it had the parameters at `own` (0: `general`, the limit's). Returns where its parameters are now.
+    Its present parameters are at `own` (0: `general`, the limit's). Returns the place of the new ones.
     """
     if own and floats[own + P_RATE] == rate and floats[own + P_BURST] == burst:
         return own
@@ -220,13 +221,13 @@ def level_at(floats: memoryview[float], parameters: int, now: float) -> float:
 
 
 def fill_of(floats: memoryview[float], own: float, parameters: int, now: float) -> float:
-    """Return how many tokens a bucket has whose own level is `own`."""
+    """Return the tokens of a bucket whose own level is `own`."""
     level = level_at(floats, parameters, now)
     return min(level - own, level - floats[parameters + P_FLOOR], floats[parameters + P_BURST])
 
 
 def clear_slot(memory: Memory, base: int, owner: int, *, counts: bool) -> None:
-    """Write all of a slot but its tag: a full bucket, or nothing in flight."""
+    """Initialize a slot except for its tag: a full bucket, or nothing in flight."""
     words = memory.words
     words[base + layout.S_OWNER] = owner
     words[base + layout.S_TAKEN] = words[base + layout.S_REFUSED] = 0

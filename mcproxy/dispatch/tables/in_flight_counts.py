@@ -5,8 +5,8 @@ A slot holds the count of each process and their sum; `reclaim` subtracts the co
 A process with requests that wait sets its bit. A process that releases a place hands it to one of the waiting
 processes, in turn, instead of freeing it: the place counts for that process from then on, which is woken and takes it.
 So requests that arrive elsewhere later are not admitted before those that wait. A place that is not taken within a
-short time (its process is stopped, or stuck) may be taken by any process, and that process is given none until it sets
-its bit again.
+short time (its process is stopped, or stuck) may be taken by any process, and the stuck process is given none until it
+sets its bit again.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class InFlightCounts:
     def max(self) -> int | None:
         """The maximum for each key, in all processes. Of a limit over replicas: that of the file.
 
-        Of those the share of this machine counts, which its agent sets.
+        There the share of this machine applies, which its agent sets.
         """
         if self._shared:
             return self._maximum
@@ -128,7 +128,7 @@ class InFlightCounts:
                 return admitted
         finally:
             self._unlock(pointer)
-        self._places.pop(key, None)  # another key has the slot
+        self._places.pop(key, None)  # another key has the slot now
         return self.take(key)
 
     def take_below(self, key: str, maximum: int) -> bool:
@@ -147,7 +147,7 @@ class InFlightCounts:
                 return True
         finally:
             self._mutexes.release(place.mutex)
-        self._places.pop(key, None)  # another key has the slot
+        self._places.pop(key, None)  # another key has the slot now
         return self.take_below(key, maximum)
 
     def release(self, key: str) -> None:
@@ -175,19 +175,19 @@ class InFlightCounts:
             self._wake(told & ~self._bit)
 
     def count(self, key: str) -> int:
-        """Return how many are in flight for a key, of all processes."""
+        """Return the number in flight for a key, in all processes."""
         held = self._held.get(key)
         place = self._slots.place(self._tag(key), self._owner, 0.0, make=False) if held is None else held[0]
         return 0 if place is None else self._words[place.base + C_TOTAL]
 
     def __len__(self) -> int:
-        """Return for how many keys something of this process is in flight."""
+        """Return the number of keys with requests of this process in flight."""
         return len(self._held)
 
     # -- queues ------------------------------------------------------------------------------------------------
 
     def take_in_turn(self, key: str) -> bool:
-        """Take a place for a request that waits: one that was handed over, or a free one. False: it will be told."""
+        """Take a place for a waiting request: one that was handed over, or a free one. False: it will be notified."""
         place, count = self._held.get(key) or (self._find(key), 0)
         base = place.base
         words = self._words
@@ -195,7 +195,7 @@ class InFlightCounts:
         try:
             if words[base] != place.tag:
                 self._places.pop(key, None)
-                return False  # asked again soon
+                return False  # polled again soon
             words[base + C_WAITING] |= self._bit
             told = hand_over(self._memory, self._record, base, place.region, self._seconds())
             admitted = bool(words[base + C_RESERVED] & self._bit)
@@ -220,7 +220,7 @@ class InFlightCounts:
         return place is None or bool(self._words[place.base + C_RESERVED] & self._bit)
 
     def leave(self, key: str) -> None:
-        """Nothing of this process waits for a key any more: give back what was handed over since."""
+        """End the waiting of this process for a key: give back the places handed over since."""
         place = self._held[key][0] if key in self._held else self._find(key)
         base = place.base
         words = self._words
@@ -243,7 +243,7 @@ class InFlightCounts:
             self._wake(told)
 
     def note_refused(self, key: str) -> None:
-        """Count a request that has to wait, which was not asked for by `take`: for the limits over replicas."""
+        """Count a request that has to wait without a `take`, as demand for the limits over replicas."""
         if self._shared:
             place = self._held[key][0] if key in self._held else self._find(key)
             self._mutexes.lock(place.mutex)

@@ -45,7 +45,7 @@ MUTEXES_AT = HEADER_WORDS
 
 # -- regions ---------------------------------------------------------------------------------------------------
 R_USED = 0  # a bit for each of 64 blocks of slots that was used since the last `demands` (limits over replicas only)
-R_GIVEN = 1  # a bit for each block with a slot that was ever given to a key: the others are not to be touched
+R_GIVEN = 1  # a bit for each block with a slot that a key has ever had: the others must not be touched
 R_UNDO = 2  # the number of words in the undo log, then pairs: where, and the old value
 UNDO_MAX = 6
 BLOCKS = 64
@@ -60,23 +60,23 @@ P_LEVEL: Final = 0
 P_TIME: Final = 1
 P_RATE: Final = 2
 P_BURST: Final = 3
-P_FLOOR: Final = 4  # no bucket's level is below: a full bucket does not gain from a larger burst
-P_NEEDED: Final = 5  # tokens that are taken for a whole one
+P_FLOOR: Final = 4  # lower bound of all levels: a full bucket does not gain from a larger burst
+P_NEEDED: Final = 5  # tokens that count as a whole one
 PARAMETER_WORDS = 6
 
 # -- directory -------------------------------------------------------------------------------------------------
 # The identities of the limits lie by themselves, so that looking for one does not touch the records: hash of name, kind
 # and `per`; 0: the record was never used; ALL_ONES: it is being made.
 D_LEASES_END: Final = 0  # the time (float) at which shares of keys end; only limits over replicas have shares
-D_OWNER: Final = 1  # what the slots of the limit have in S_OWNER: the number of the record, and of its use
+D_OWNER: Final = 1  # the S_OWNER of the limit's slots: the number of the record, and of its use
 D_USERS = 2  # a bit for each column that counts by it
-D_KEPT = 3  # 1: the shares of replicas are given by it, so it stays without users
+D_KEPT = 3  # 1: kept without users, for the shares of replicas
 D_SHARED = 4  # 1: over replicas
 D_PARAMETERS: Final = 5  # where the set in force begins
 D_MAXIMUM: Final = 6
 D_KIND = 7  # 1: token buckets, 2: counts
 OF_BUCKETS, OF_COUNTS = 1, 2
-D_SETS = 8  # four sets: one in force, the others may still be read by who began before a change
+D_SETS = 8  # four sets: one in force, the others may still be read by processes that began before a change
 D_SET_WORDS = 8
 D_SET_COUNT = 4
 D_OVERFLOW = D_SETS + D_SET_WORDS * D_SET_COUNT  # a slot, for keys without room
@@ -91,7 +91,7 @@ FIRST_TAG = 2
 WINDOW = 32  # slots of its region in which a key may be
 
 B_LEVEL: Final = 4
-B_PARAMETERS: Final = 5  # 0: those of the limit; else where the key's own are
+B_PARAMETERS: Final = 5  # 0: those of the limit; else the place of the key's own
 BUCKET_WORDS = 6
 SHARE_WORDS = 2 * PARAMETER_WORDS  # of a key with a share of its own: two sets, one in force
 BUCKETS = 1 << 18  # twice what may be used before windows fill up: 131,072 keys
@@ -100,7 +100,7 @@ C_TOTAL: Final = 4
 C_OWN_MAXIMUM: Final = 5  # ALL_ONES: that of the limit
 C_WAITING: Final = 6  # a bit for each column with a queue
 C_RESERVED: Final = 7  # a bit for each column with a given place that it has not taken yet; it counts for that column
-C_LATE: Final = 8  # those of these bits that were set already at C_LATE_AT, and have not been cleared since
+C_LATE: Final = 8  # the bits of C_RESERVED that were set before C_LATE_AT, and have not been cleared since
 C_LATE_AT: Final = 9  # a time (float)
 C_LAST: Final = 10  # the column that was given a place last
 C_COLUMNS: Final = 11
@@ -118,7 +118,7 @@ WORDS = SHARES_AT + BUCKETS * SHARE_WORDS
 
 
 def share_of(base: int) -> int:
-    """Return where the two sets of parameters of the slot of a bucket are."""
+    """Return the place of the two sets of parameters of a bucket's slot."""
     if base < BUCKETS_AT:  # a record's slot, which has room behind it
         return base + BUCKET_WORDS
     return SHARES_AT + (base - BUCKETS_AT) // BUCKET_WORDS * SHARE_WORDS

@@ -33,8 +33,8 @@ class Demand:
     """The demand for one key of a limit on this machine."""
 
     key: int  # `key_hash`
-    taken: int  # since the last question
-    refused: int  # since the last question: requests that the limit refused
+    taken: int  # since the last call of `demands`
+    refused: int  # since the last call of `demands`: requests that the limit refused
     in_flight: int  # now
 
 
@@ -44,24 +44,24 @@ def key_hash(limit: LimitId, key: str) -> int:
 
 
 def prefix_of(limit: LimitId) -> blake2b:
-    """Return the hash of all keys of a limit before the key itself; without a secret: who collides shares a limit."""
+    """Return the hash state of a limit, before the key is added. It has no secret: colliding keys share a limit."""
     return blake2b("\0".join((*limit, "")).encode(), digest_size=8, person=b"mcproxy-limit")
 
 
 def hash_after(prefix: blake2b, key: str) -> int:
-    """Return what `key_hash` does, for a prefix that is used again."""
+    """Return `key_hash` of a key, from a reusable prefix."""
     digest = prefix.copy()
     digest.update(key.encode(errors="surrogatepass"))
     return int.from_bytes(digest.digest(), "big")
 
 
 def overflow_hash(limit: LimitId) -> int:
-    """Return the 64 bits of the slot that the keys without room share; no key has them."""
+    """Return the 64 bits of the slot shared by keys without room; no key has them."""
     digest = blake2b("\0".join(limit).encode(), digest_size=8, person=b"mcproxy-overflow")
     return int.from_bytes(digest.digest(), "big")
 
 
 def identity_hash(limit: LimitId, shared: bool) -> int:
-    """Return the 64 bits by which processes find the limit itself; one over replicas is another."""
+    """Return the 64 bits by which processes find the limit; a limit over replicas has different ones."""
     digest = blake2b("\0".join(limit).encode(), digest_size=8, person=b"mcproxy-shared" if shared else b"mcproxy-table")
     return int.from_bytes(digest.digest(), "big") or 1

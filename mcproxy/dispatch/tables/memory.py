@@ -26,7 +26,7 @@ class Memory:
     """The mapped memory. For the reactor's thread only: a thread that waits for another one's mutex would stop both."""
 
     def __init__(self, fd: int) -> None:
-        """Map what `create` has made; -1: memory of this process alone, without mutexes.
+        """Map the memory of `create`; -1: memory of this process alone, without mutexes.
 
         Raises MemoryMismatch, OSError.
         """
@@ -36,7 +36,7 @@ class Memory:
         self.fd = fd
         #: Words of a slot of requests in flight.
         self.count_words = layout.COUNT_WORDS if fd >= 0 else layout.C_COLUMNS + 1
-        self._map = mmap.mmap(fd, size)  # a shared mapping either way: the kernel puts no huge pages into a sparse one
+        self._map = mmap.mmap(fd, size)  # always shared: a sparse shared mapping gets no huge pages
         view = memoryview(self._map)
         self.words: memoryview[int] = view.cast("Q")
         #: The same memory, as floats.
@@ -52,7 +52,7 @@ class Memory:
 
     @classmethod
     def create(cls) -> Memory:
-        """Make empty memory, and map it. Raises OSError."""
+        """Create empty memory, and map it. Raises OSError."""
         fd = os.memfd_create("mcproxy-limits", os.MFD_CLOEXEC)
         try:
             os.ftruncate(fd, layout.WORDS * layout.WORD)
@@ -69,7 +69,7 @@ class Memory:
 
     @classmethod
     def attach(cls, fd: int, column: int) -> Memory:
-        """Map what another process has made, as the process of a column. Raises MemoryMismatch, OSError."""
+        """Map the memory of another process, as the process of a column. Raises MemoryMismatch, OSError."""
         memory = cls(fd)
         if memory.words[layout.H_MAGIC] != layout.MAGIC:
             raise MemoryMismatch("the memory of the shared limits is that of another version of the program")
@@ -92,13 +92,13 @@ class Memory:
     def _mutexes(self) -> Mutexes:
         import ctypes
 
-        from mcproxy.dispatch.tables.mutexes import Mutexes  # one process needs neither
+        from mcproxy.dispatch.tables.mutexes import Mutexes  # not needed in one process
 
         address = ctypes.addressof(ctypes.c_char.from_buffer(self._map)) + layout.MUTEXES_AT * layout.WORD
         return Mutexes(address, layout.MUTEXES, self._repair, self._is_ours)
 
     def _repair(self, mutex: int) -> None:
-        """Make whole what a mutex covers, after the process that held it died."""
+        """Repair the words that a mutex covers, after the process that held it died."""
         if mutex == layout.DIRECTORY_MUTEX:
             return  # the last word makes a record valid
         region = mutex - layout.BUCKETS_MUTEX
@@ -118,7 +118,7 @@ class Memory:
 
 
 class NoMutexes:
-    """The mutexes of memory that one process has for itself: they do nothing."""
+    """The mutexes of private memory: they do nothing."""
 
     #: A function of C that returns 0, since each request calls both.
     try_lock = unlock = staticmethod(().count)
@@ -145,7 +145,7 @@ def tell(wakers: Sequence[int], columns: int) -> None:
 
 
 def count_slots(memory: Memory, region: int) -> list[int]:
-    """Return where the slots of a region of the counts begin that are in use; those of the directory's too."""
+    """Return the places of the used slots in a region of the counts, and in the directory."""
     words, size = memory.words, memory.count_words
     given = words[layout.REGIONS_AT + (layout.REGIONS + region) * layout.REGION_WORDS + layout.R_GIVEN]
     in_block = layout.COUNTS // layout.REGIONS // layout.BLOCKS * size
@@ -161,7 +161,7 @@ def count_slots(memory: Memory, region: int) -> list[int]:
 
 
 def overflow_slots(words: memoryview[int], region: int, kind: int) -> list[int]:
-    """Return where the slots of keys without room are that the mutex of a region covers."""
+    """Return the places of the slots for keys without room that the mutex of a region covers."""
     identities = words[layout.IDENTITIES_AT + region : layout.DIRECTORY_AT : layout.REGIONS].tolist()
     step = layout.REGIONS * layout.RECORD_WORDS
     first = layout.DIRECTORY_AT + region * layout.RECORD_WORDS

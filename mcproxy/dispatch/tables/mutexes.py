@@ -2,8 +2,8 @@
 
 Mutexes survive the death of their holder (PTHREAD_MUTEX_ROBUST of the C library): the kernel notes for each thread
 which robust mutexes it holds; when it ends, however it ends, the next one to lock gets the mutex with EOWNERDEAD and
-repairs what it covers. A holder that is stopped (SIGSTOP) would block all others for as long; it is killed instead,
-which ends the requests that it serves and no others.
+repairs the covered words. A stopped holder (SIGSTOP) would block all others for as long; it is killed instead, which
+ends only the requests that it serves.
 
 A mutex is held for microseconds: so locking tries a few times before it sleeps, and keeps the interpreter's lock,
 without which a thread of this process could run while the mutex is held.
@@ -50,7 +50,7 @@ class Mutexes:
     def __init__(
         self, address: int, count: int, repair: Callable[[int], None], may_kill: Callable[[int], bool]
     ) -> None:
-        """`repair(number)` makes whole what a mutex covers, while it is held, after a holder died.
+        """`repair(number)` repairs the words that a mutex covers, while it is held, after a holder died.
 
         `may_kill(pid)` says whether a stopped holder is a process of ours. Raises MutexError.
         """
@@ -69,7 +69,7 @@ class Mutexes:
         self._holder_at = 0
 
     def initialize(self) -> None:
-        """Make all of them, unlocked. Once, by who has made the memory. Raises MutexError."""
+        """Initialize all mutexes, unlocked. Called once, by the creator of the memory. Raises MutexError."""
         library = self._library
         attributes = ctypes.create_string_buffer(MUTEX_BYTES)
         self._check(library.pthread_mutexattr_init(attributes))
@@ -101,7 +101,7 @@ class Mutexes:
             if code != errno.EBUSY:
                 break
             code = self.try_lock(pointer)
-        suspect = 0  # the process id of a holder that was found stopped once
+        suspect = 0  # the process id of a holder found stopped by the last check
         while code in (errno.EBUSY, errno.ETIMEDOUT):
             code = self._timed_lock(pointer, _PATIENCE)
             if code == errno.ETIMEDOUT:
@@ -112,7 +112,7 @@ class Mutexes:
         self._check(code)
 
     def _look_at_holder(self, pointer: ctypes.c_void_p, suspect: int) -> int:
-        """Return the holder if it is stopped, else 0; kill it if it was the one last time."""
+        """Return the holder if it is stopped, else 0; kill it if it is `suspect`."""
         holder = self._holder(pointer)
         if not holder or not self._may_kill(holder) or not _is_stopped(holder):
             return 0
@@ -122,7 +122,7 @@ class Mutexes:
         return holder
 
     def _holder(self, pointer: ctypes.c_void_p) -> int:
-        """Return the thread that holds a mutex, 0 if none does; for a process's main thread that is its id."""
+        """Return the thread that holds a mutex, or 0; the id of a main thread is that of its process."""
         assert pointer.value is not None
         if not self._holder_at:
             self._holder_at = 1 + self._find_holder_word()
@@ -130,7 +130,7 @@ class Mutexes:
         return word.value & _TID_MASK
 
     def _find_holder_word(self) -> int:
-        """Return at which byte the C library keeps the holder's id: 0 in glibc, 4 in musl. Raises MutexError."""
+        """Return the byte offset of the holder's id: 0 in glibc, 4 in musl. Raises MutexError."""
         mutex = ctypes.create_string_buffer(MUTEX_BYTES)
         probe = Mutexes(ctypes.addressof(mutex), 1, self._repair, self._may_kill)
         probe.initialize()
@@ -151,11 +151,11 @@ class Mutexes:
 
 
 def _timed_lock(library: Any) -> Callable[[ctypes.c_void_p, float], int]:
-    """Return a function that locks a mutex within so many seconds, else returns ETIMEDOUT.
+    """Return a function that locks a mutex within a number of seconds, or else returns ETIMEDOUT.
 
-    `pthread_mutex_timedlock` waits until a time of day: with a clock that is set back, one that waits for a stopped
-    holder would wait for as long. `pthread_mutex_clocklock` (glibc 2.30, POSIX 2024) takes the monotonic clock; where
-    the C library has none, the waiting is many short looks.
+    `pthread_mutex_timedlock` waits until a time of day: after the clock is set back, the wait for a stopped holder
+    would be longer by that. `pthread_mutex_clocklock` (glibc 2.30, POSIX 2024) takes the monotonic clock; if the C
+    library lacks it, the mutex is polled.
     """
     clock_lock: Any = getattr(library, "pthread_mutex_clocklock", None)
 

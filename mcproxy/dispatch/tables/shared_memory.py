@@ -1,6 +1,6 @@
 """The shared limits in the process that owns them: the supervisor, or the only process of a daemon.
 
-Processes that count mark the blocks of their slots, by which the demand for limits over replicas is read here.
+Processes mark the blocks of the slots that they use, so that the demand for limits over replicas can be read here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _RETURNED_AT_ONCE = 64  # keys with each call of `demands`: a millisecond or two
 
 
 class SharedMemory:
-    """The memory, and what wakes the processes that count in it. For the reactor's thread only."""
+    """The memory, with the eventfds of the processes that count in it. For the reactor's thread only."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class SharedMemory:
         seconds: Callable[[], float],
         wakers: tuple[int, ...] = (),
     ) -> None:
-        """`tell(columns)` wakes the processes whose bits are set; by their `wakers`, if there are several."""
+        """`tell(columns)` wakes the processes whose bits are set, by their `wakers` if there are several."""
         self.memory = memory
         self.tell = tell
         #: An eventfd for each column; a process listens to its own, and writes to the others'.
@@ -70,7 +70,7 @@ class SharedMemory:
 
     @classmethod
     def create(cls, seconds: Callable[[], float] = time.monotonic) -> SharedMemory:
-        """Make the memory, with nothing in it. `seconds` is one clock of all processes.
+        """Create empty memory. `seconds` is one clock of all processes.
 
         Raises OSError, and leaves no descriptor open then.
         """
@@ -119,7 +119,7 @@ class SharedMemory:
         self.tell(told)
 
     def demands(self, limit: LimitId) -> list[Demand]:
-        """Return what was asked for since the last call, and what is in flight, of a limit over replicas."""
+        """Return the demand for a limit over replicas since the last call, with the requests in flight."""
         record = self._directory.find(limit, shared=True)
         if record is None:
             return []
@@ -128,7 +128,7 @@ class SharedMemory:
         return self._demands.of(record)
 
     def default_share(self, limit: LimitId, share: Share) -> None:
-        """Set what each key without a share of its own may have. Tokens are kept, cut to the new burst.
+        """Set the share of keys that have none of their own. Tokens are kept, cut to the new burst.
 
         Raises DirectoryFullError.
         """
@@ -143,16 +143,16 @@ class SharedMemory:
             self._hand_over_all(record)
 
     def leases_end(self, limit: LimitId, time: float) -> None:
-        """Set when the shares of single keys end: from then on each has that of all others, until it gets another.
+        """Set when the shares of single keys end: from then on each has the default share, until it gets another.
 
-        The processes see to that themselves, so it holds also when this one has died, or stands still.
+        The processes apply it themselves, so it holds also if this process has died or stopped.
         """
         record = self._directory.find(limit, shared=True)
         if record is not None:
             self.memory.floats[record + D_LEASES_END] = time
 
     def forget(self, limit: LimitId) -> None:
-        """The agent gives no more shares of a limit."""
+        """Forget a limit, for which the agent sets no more shares."""
         record = self._directory.find(limit, shared=True)
         if record is not None:
             self._demands.forget(record)
@@ -160,9 +160,9 @@ class SharedMemory:
         self._returning.pop(limit, None)
 
     def grant(self, limit: LimitId, key: int, share: Share | None) -> None:
-        """Set the share of one key (`key_hash`); None: that of all others. Without room for it, it has that, too.
+        """Set the share of one key (`key_hash`); None, or if there is no room: the default share.
 
-        A rise brings no tokens, they come with the rate; a fall cuts them. Unknown limits are ignored.
+        A rise adds no tokens at once; a fall cuts them. Unknown limits are ignored.
         """
         record = self._directory.find(limit, shared=True)
         if record is None:
@@ -210,13 +210,13 @@ class SharedMemory:
                 words[base + B_PARAMETERS] = 0
                 words[done] = 0
                 return
-            # The level has another origin than the limit's, and so have tokens taken in advance.
+            # The level has another origin than the limit's; so do tokens taken in advance.
             returning[key] = None
             share = Share(floats[general + P_RATE], floats[general + P_BURST])
         set_share(words, floats, base, own, general, share.rate, share.burst, now)
 
     def _take_off(self, base: int, region: int, column: int) -> int:
-        """Take off what a process had in one slot; return the bits of the processes that were given places."""
+        """Subtract the count of a process from one slot; return the bits of the processes that were given places."""
         words, keep = self.memory.words, ~(1 << column)
         total, theirs = base + C_TOTAL, base + C_COLUMNS + column
         changed = (total, theirs, base + C_WAITING, base + C_RESERVED, base + C_LATE)
@@ -230,7 +230,7 @@ class SharedMemory:
         return hand_over(self.memory, record, base, region, self._seconds())
 
     def _hand_over_all(self, record: int) -> None:
-        """A maximum was raised for all keys: tell those that wait."""
+        """After a maximum was raised for all keys: hand over the new places."""
         words = self.memory.words
         owner = words[record + D_OWNER]
         told = 0
@@ -247,7 +247,7 @@ class SharedMemory:
 
 
 class Demands:
-    """Collects demands of all limits, and hands them out by limit."""
+    """Collects the demands of all limits, and returns them by limit."""
 
     def __init__(self, memory: Memory, tables: Sequence[SlotTable]) -> None:
         self._memory = memory
@@ -256,7 +256,7 @@ class Demands:
         self._found: dict[int, dict[int, Demand]] = {}  # by owner word and key
 
     def of(self, record: int) -> list[Demand]:
-        """Return what was asked for of a limit since the last call for it, and what is in flight."""
+        """Return the demand for a limit since the last call for it, with the requests in flight."""
         words = self._words
         self._collect()
         kind = words[record + D_KIND]
@@ -271,7 +271,7 @@ class Demands:
         return list(self._found.pop(words[record + D_OWNER], {}).values())
 
     def forget(self, record: int) -> None:
-        """Nobody asks for a limit any more."""
+        """Drop the demand for a limit."""
         self._found.pop(self._words[record + D_OWNER], None)
 
     def _collect(self) -> None:

@@ -65,7 +65,7 @@ class SlotTable(ABC):
         self._search_again = [0.0] * layout.REGIONS
 
     def place(self, tag: int, owner: int, now: float, *, make: bool = True) -> SlotPlace | None:
-        """Return where a key is, after giving it a slot if `make` is true; None if it has none."""
+        """Return the place of a key, after giving it a slot if `make` is true; None if it has none."""
         region, start = self._where(tag)
         mutex = layout.BUCKETS_MUTEX + self.first_region + region
         self._memory.mutexes.lock(mutex)
@@ -78,20 +78,20 @@ class SlotTable(ABC):
         return None if base is None else SlotPlace(base, tag, mutex, self.first_region + region)
 
     def overflow(self, record: int) -> SlotPlace:
-        """Return where the keys of a limit count that have no slot."""
+        """Return the place where keys of a limit without a slot count."""
         region = self.first_region + (record - layout.DIRECTORY_AT) // layout.RECORD_WORDS % layout.REGIONS
         base = record + D_OVERFLOW
         return SlotPlace(base, self._words[base + S_TAG], layout.BUCKETS_MUTEX + region, region)
 
     def block(self, base: int) -> int:
-        """Return the bit of the block of its region in which a slot is; 0 for those of the directory."""
+        """Return the bit of a slot's block in its region; 0 for slots of the directory."""
         if base < self.first:
             return 0
         size = self._in_region * self.slot_words
         return 1 << (base - self.first) % size * layout.BLOCKS // size
 
     def note_demand(self, base: int, region: int, admitted: bool) -> None:
-        """Count what was asked for, for the agent of the limits over replicas. The region's mutex is held.
+        """Count demand, for the agent of the limits over replicas. The region's mutex is held.
 
         `region` is that of both tables together (`SlotPlace.region`).
         """
@@ -101,10 +101,10 @@ class SlotTable(ABC):
 
     @abstractmethod
     def _is_needed(self, base: int, record: int, now: float) -> bool:
-        """Whether the key of a slot would count otherwise without it."""
+        """Whether the slot must be kept, since dropping it would change its key's count."""
 
     def _where(self, tag: int) -> tuple[int, int]:
-        """Return the region of a key, and the slot in it with which its window begins."""
+        """Return the region of a key, and the first slot of its window in there."""
         mixed = (tag * self._multiplier) & layout.ALL_ONES
         return mixed >> 58, mixed >> 40 & self._in_region - 1
 

@@ -1,4 +1,4 @@
-"""Token buckets by key, which one or several processes take from.
+"""Token buckets by key, shared by one or several processes.
 
 A bucket is one number, its level: see `layout.P_LEVEL`. So nothing has to be refilled, and a bucket that was not used
 for as long as it takes to fill is full, as every bucket is at first: its slot can be given to another key. Rate and
@@ -50,7 +50,7 @@ class TokenBuckets:
         qps: float,
         burst: int,
     ) -> None:
-        self.qps, self.burst = qps, burst  # as this process's configuration has it
+        self.qps, self.burst = qps, burst  # by this process's configuration
         record = use.record
         self._directory, self._record, self._use = directory, record, use
         self._words, self._floats = memory.words, memory.floats
@@ -100,11 +100,11 @@ class TokenBuckets:
                 return admitted
         finally:
             self._unlock(pointer)
-        self._places.pop(key, None)  # another key has the slot
+        self._places.pop(key, None)  # another key has the slot now
         return self.take(key, time)
 
     def take_in_turn(self, key: str, time: float) -> bool:
-        """Take a token for a request that waits; False if it must wait on, for a token that is its own."""
+        """Take a token for a waiting request; False if it must wait on, for a token taken in advance."""
         held = self._in_advance.get(key)
         if held is None:
             return self._take_in_advance(key, time)
@@ -121,13 +121,13 @@ class TokenBuckets:
         return True
 
     def leave(self, key: str) -> None:
-        """Nothing waits for a key any more: give back the token that was taken in advance."""
+        """End the waiting for a key: give back the token that was taken in advance."""
         held = self._in_advance.pop(key, None)
         if held is not None:
             self._give_back(held[0])
 
     def refund(self, key: str) -> None:
-        """Give back a token of a request that was not admitted after all; a request that waits here has it."""
+        """Give back a token of a request that was not admitted after all; a request that waits here gets it."""
         held = self._in_advance.get(key)
         if held is not None:
             self._in_advance[key] = (held[0], held[1] - 1.0)
@@ -135,13 +135,13 @@ class TokenBuckets:
         self._give_back(self._overflow if place is None else place)
 
     def fill(self, key: str, time: float) -> float:
-        """Return how many tokens there are, those apart that were taken in advance."""
+        """Return the number of tokens, without those taken in advance."""
         place = self._slots.place(self._tag(key), self._owner, time, make=False)
         own = -math.inf if place is None else self._floats[place.base + B_LEVEL]
         return fill_of(self._floats, own, self._parameters_of(place), time)
 
     def wait(self, key: str, time: float) -> float:
-        """Return the seconds until there is a token for who waits; 0 if there is one."""
+        """Return the seconds until there is a token for a waiting request; 0 if there is one."""
         held = self._in_advance.get(key)
         if held is None:
             tokens = self.fill(key, time)
@@ -152,7 +152,7 @@ class TokenBuckets:
         return max(0.0, 1.0 - tokens) / max(self._floats[at + P_RATE], _SLOWEST)
 
     def note_refused(self, key: str) -> None:
-        """Count a request that has to wait, which was not asked for by `take`: for the limits over replicas."""
+        """Count a request that has to wait without a `take`, as demand for the limits over replicas."""
         if self._shared:
             place = self._find(key, 0.0)
             self._mutexes.lock(place.mutex)
@@ -164,7 +164,7 @@ class TokenBuckets:
     def resize(self, qps: float, burst: int, time: float) -> None:
         """Change rate and size, for all processes; every bucket keeps its tokens, cut to the new size.
 
-        Of a limit over replicas the share of this machine counts, which its agent sets.
+        For a limit over replicas the share of this machine applies, which its agent sets.
         """
         self.qps, self.burst = qps, burst
         if not self._shared:
@@ -177,7 +177,7 @@ class TokenBuckets:
         try:
             at = self._parameters_of(place)
             if words[place.base] != place.tag or floats[at + P_BURST] < floats[at + P_NEEDED]:
-                return False  # asked again soon
+                return False  # polled again soon
             if words[place.base + B_PARAMETERS] and time >= floats[self._leases_end]:
                 at = self._end_share(place.base, at, time)
             level = level_at(floats, at, time)
@@ -193,7 +193,7 @@ class TokenBuckets:
             self._mutexes.release(place.mutex)
 
     def _end_share(self, base: int, own: int, time: float) -> int:
-        """The share of a key has ended: give it that of all others; return where its parameters are."""
+        """End the share of a key, which gets the default share; return the place of its parameters."""
         general = self._words[self._parameters]
         rate, burst = self._floats[general + P_RATE], self._floats[general + P_BURST]
         return set_share(self._words, self._floats, base, own, general, rate, burst, time)
@@ -207,7 +207,7 @@ class TokenBuckets:
             self._mutexes.release(place.mutex)
 
     def _parameters_of(self, place: SlotPlace | None) -> int:
-        """Return where the parameters of a key are: its own, or the limit's."""
+        """Return the place of the parameters of a key: its own, or the limit's."""
         own = 0 if place is None or self._words[place.base] != place.tag else self._words[place.base + B_PARAMETERS]
         return own or self._words[self._parameters]
 

@@ -1,1 +1,1 @@
-"""The controller of exports: reads the caches, computes the desired state, and has the differences written."""
+"""The controller of exports: reads the caches, computes the desired state and writes the differences."""

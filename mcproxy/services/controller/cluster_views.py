@@ -1,4 +1,4 @@
-"""Reads one service in one cluster from the caches, as input of the desired state and of the writer."""
+"""Reads one service in one cluster from the caches, for the desired state and for the writer."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _OF_KIND = {(kind.group, kind.resource): kind for kind in FollowedKind}
 
 
 class Views:
-    """Makes views; remembers which caches have followed their cluster since this process began."""
+    """Makes views; remembers which caches have caught up with their cluster since this process started."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Views:
         identities: ClusterIdentities,
         refusal: Callable[[ObjectKey], str],
     ) -> None:
-        """`refusal` returns why a cluster has refused an object, in its own words; "": it has not."""
+        """`refusal` returns the message with which a cluster has refused an object; "" if it has not."""
         self._caches = caches
         self._unreachable = unreachable
         self._quotas = quotas
@@ -61,14 +61,14 @@ class Views:
         self._identities = identities
         self._refusal = refusal
         self._namespaces: set[tuple[str, str]] = set()
-        """Those that were there when they were last looked at, by cluster and name."""
+        """The namespaces that existed at the last check, by cluster and name."""
         self._followed: set[tuple[str, FollowedKind, str]] = set()
 
     def view(self, cluster: str, key: ServiceKey, *, multicluster: bool) -> ClusterView:
         """Return what is known of a service in a cluster.
 
-        `multicluster`: whether ServiceExports and ServiceImports are looked at. Nothing is concluded from what was
-        restored from a file and never seen since: it may be older than what is derived from it.
+        `multicluster`: whether to read ServiceExports and ServiceImports. State that was restored from a file and not
+        confirmed by the cluster since counts as unknown: it may be older than the objects derived from it.
         """
         if not self.is_known(cluster, key.namespace, multicluster=multicluster):
             away = self._unreachable.seconds(cluster, key.namespace)
@@ -104,7 +104,7 @@ class Views:
         )
 
     def is_known(self, cluster: str, namespace: str, *, multicluster: bool = False) -> bool:
-        """Whether anything can be concluded from what the caches have of a namespace of a cluster."""
+        """Whether the caches of a namespace of a cluster are confirmed, so that conclusions can be drawn from them."""
         kinds = (
             *(MULTICLUSTER if multicluster else (FollowedKind.SLICES, FollowedKind.SERVICES)),
             FollowedKind.NAMESPACES,
@@ -113,7 +113,7 @@ class Views:
         return all(self._is_known(cluster, kind, namespace) for kind in kinds)
 
     def namespace_flipped(self, place: ClusterServiceKey) -> bool:
-        """Whether a namespace has come or gone since this was last asked of it."""
+        """Whether a namespace was created or deleted since the last call for it."""
         item = (place.cluster, place.service)
         exists = self._caches.get(FollowedKind.NAMESPACES, place) is not None
         if exists == (item in self._namespaces):
@@ -132,14 +132,14 @@ class Views:
         return lacks_families(self._refusal(place))
 
     def place(self, cluster: str, kind: FollowedKind, namespace: str, name: str) -> ObjectKey | None:
-        """Return where an object of a kind is; None where the cluster does not have the kind."""
+        """Return the key of an object of a kind; None if the cluster does not serve the kind."""
         resource = self._caches.resource(cluster, kind)
         if resource is None:
             return None
         return ObjectKey(cluster, kind.group, resource.version, kind.resource, namespace, name)
 
     def observe(self, place: ObjectKey) -> Observed | None:
-        """Return the object that a cluster has in a place."""
+        """Return the object that a cluster has under a key."""
         kind = _OF_KIND[place.group, place.resource]
         item = self._caches.get(kind, ClusterServiceKey(place.cluster, place.namespace, place.name))
         if item is None:
@@ -147,30 +147,30 @@ class Views:
         return Observed(item.uid, item.version, is_ours(place.resource, item.labels), item)
 
     def holder(self, place: ObjectKey) -> ServiceKey | None:
-        """Return the service that an object of ours in a cluster is derived from."""
+        """Return the service from which an object of ours in a cluster is derived."""
         kind = _OF_KIND[place.group, place.resource]
         item = self._caches.get(kind, ClusterServiceKey(place.cluster, place.namespace, place.name))
         return None if item is None else source_of(place.resource, place.namespace, item.labels)
 
     def exports(self, cluster: str, key: ServiceKey) -> bool:
-        """Whether a cluster has a ServiceExport of a service, as far as it is known."""
+        """Whether a cluster is known to have a ServiceExport of a service."""
         place = ClusterServiceKey(cluster, key.namespace, key.service)
         return self._caches.get(FollowedKind.EXPORTS, place) is not None
 
     def is_followed(self, cluster: str, namespace: str) -> bool:
-        """Whether changes of endpoints in a namespace of a cluster are being seen; else what is known is the last."""
+        """Whether changes of endpoints in a namespace of a cluster arrive; otherwise the last known state is used."""
         return self._caches.state(cluster, FollowedKind.SLICES, namespace).followed
 
     def cause(self, cluster: str, namespace: str) -> str:
-        """Return why changes of endpoints in a namespace of a cluster are not being seen."""
+        """Return why changes of endpoints in a namespace of a cluster do not arrive."""
         return self._caches.state(cluster, FollowedKind.SLICES, namespace).cause
 
     def away_since(self, cluster: str, namespace: str) -> WallSeconds | None:
-        """Return the date since which a source has not been followed; None: it is, or is none of the file's."""
+        """Return the date since which a source of `serviceExports` has not been followed; None for any other."""
         return self._unreachable.since(cluster, namespace)
 
     def known(self, cluster: str, namespaces: Collection[str], *, multicluster: bool) -> object:
-        """Return what differs when there is more or less to be concluded than before."""
+        """Return a value that changes whenever more or less of the cluster's state is confirmed."""
         versions = tuple(self._caches.resource(cluster, kind) for kind in MULTICLUSTER) if multicluster else ()
         return versions, frozenset(
             namespace for namespace in namespaces if self.is_known(cluster, namespace, multicluster=multicluster)
@@ -180,7 +180,7 @@ class Views:
         state = self._caches.state(cluster, kind, namespace)
         unneeded = state.refused or state.served is False or not self._caches.is_wanted(cluster, kind)
         if unneeded and not kind.namespaced:
-            return True  # it goes without: an attempt to write tells whether there is a namespace
+            return True  # not needed: an attempt to write shows whether the namespace exists
         place = (cluster, kind, namespace)
         if state.served is False:
             self._followed.discard(place)
@@ -199,7 +199,7 @@ def _json(item: CachedObject | None) -> bytes | None:
 
 # -- ids of clusters ------------------------------------------------------------------------------------------
 #
-# What the clusters of `serviceDiscovery` are called in their clusterset, by their ClusterProperties. No I/O.
+# The ids of the clusters of `serviceDiscovery` in their clusterset, from their ClusterProperties. No I/O.
 
 
 class ClusterIdentities:
@@ -210,7 +210,7 @@ class ClusterIdentities:
         self._found: dict[str, ClusterSetIdentity] = {}
 
     def look(self, exports: Exports) -> Collection[str]:
-        """Look at all clusters again; return those that are called otherwise now."""
+        """Read the ClusterProperties of all clusters; return the clusters whose id has changed."""
         discovery = exports.discovery
         clusters = dict.fromkeys(discovery.clusters if discovery.enabled else ())
         claims = {each: (self._value(each, CLUSTER_ID), self._value(each, CLUSTERSET_ID)) for each in clusters}
@@ -236,12 +236,12 @@ class ClusterIdentities:
         return [each for each in was if self.id_of(each) != was[each]]
 
     def id_of(self, cluster: str) -> str:
-        """Return the id of a cluster; "": it is not in the clusterset, and has its name."""
+        """Return the id of a cluster; "" outside of the clusterset, where its name is its id."""
         found = self._found.get(cluster)
         return "" if found is None else found.id
 
     def figures(self) -> list[dict[str, Any]]:
-        """Return for JSON: how each cluster is called, and why not as it wants."""
+        """Return for JSON: the id of each cluster, and why it is not the one that the cluster claims."""
         return [
             {"cluster": name, "id": each.id, "clusterset": each.clusterset, "problem": each.problem}
             for name, each in sorted(self._found.items())
@@ -259,9 +259,9 @@ class ClusterIdentities:
 
 # -- sources that cannot be reached ---------------------------------------------------------------------------
 #
-# For how long sources have not been followed: since when, and for `unreachable: Remove` until when. No I/O.
+# Since when sources have not been followed, and with `unreachable: Remove` when their time is up. No I/O.
 #
-# Times are measured by the reactor's clock, so that a jump of the wall clock removes nothing.
+# Durations are measured by the reactor's clock, so that a jump of the wall clock removes nothing.
 
 
 _Source = tuple[str, str]
@@ -272,11 +272,11 @@ class UnreachableSources:
     """The namespaces of clusters whose endpoints are the last known ones."""
 
     def __init__(self, clock: IReactorTime, mark: Callable[[Iterable[ServiceKey]], None]) -> None:
-        """`mark` is called with the services of a source that has been away for as long as they allow, or is back."""
+        """`mark` is called with the services of a source when their allowed time is over, or the source is back."""
         self._clock = clock
         self._mark = mark
         self._services: dict[_Source, list[tuple[ServiceKey, float]]] = {}
-        """The exports of each source, and for how long it may be away; 0: for ever."""
+        """The exports of each source, and for how long (seconds) it may be away; 0: for ever."""
         self._since: dict[_Source, tuple[float, WallSeconds]] = {}
         self._timers: dict[tuple[str, str, float], IDelayedCall] = {}
 
@@ -291,7 +291,7 @@ class UnreachableSources:
             self._forget(source)
 
     def look(self, cluster: str, is_followed: Callable[[str, str], bool]) -> None:
-        """Look whether the sources in a cluster are followed."""
+        """Check whether the sources in a cluster are followed."""
         for source, services in self._services.items():
             if source[0] != cluster:
                 continue
@@ -319,7 +319,7 @@ class UnreachableSources:
             self._timers.pop(place).cancel()
 
     def seconds(self, cluster: str, namespace: str) -> float:
-        """Return for how long a source has not been followed; 0: it is."""
+        """Return for how many seconds a source has not been followed; 0 if it is followed."""
         found = self._since.get((cluster, namespace))
         return 0.0 if found is None else self._clock.seconds() - found[0]
 
@@ -347,18 +347,18 @@ class UnreachableSources:
 # The ids of the clusters of a clusterset, by ClusterProperties of about.k8s.io (KEP-2149). Pure.
 #
 # An id names a cluster in labels of EndpointSlices, in the status of ServiceImports and in DNS names
-# (``HOSTNAME.ID.SERVICE.NAMESPACE.svc.clusterset.local``). So no cluster gets one by which another one is known, or
-# wants to be known: neither of two that claim the same has it.
+# (``HOSTNAME.ID.SERVICE.NAMESPACE.svc.clusterset.local``). So no cluster gets an id that another cluster has or claims:
+# of two clusters that claim the same id neither gets it.
 
 
 class ClusterSetIdentity(NamedTuple):
-    """What a cluster is called in its clusterset."""
+    """The id of a cluster in its clusterset."""
 
     id: str
     clusterset: str = ""
-    """The clusterset that it says it is a member of; "": it does not."""
+    """The clusterset of which it claims to be a member; "" if it claims none."""
     problem: str = ""
-    """Why the id is not the one that it claims, in one line."""
+    """Why its id is not the one that it claims, in one line."""
 
 
 class _Spec(msgspec.Struct):
@@ -378,10 +378,10 @@ def read_property(data: bytes) -> str:
 
 
 def identities(claims: Mapping[str, tuple[str, str]], names: frozenset[str]) -> dict[str, ClusterSetIdentity]:
-    """Return the identity of each cluster; without a claim that can be accepted its id is its name.
+    """Return the identity of each cluster; the id is the cluster's name where no claim can be accepted.
 
-    `claims`: by name, the values of `cluster.clusterset.k8s.io` and `clusterset.k8s.io`; "" for none. `names`: of all
-    clusters of the configuration. An id has to be a DNS label (mcs-api, ClusterStatus).
+    `claims`: by name, the values of `cluster.clusterset.k8s.io` and `clusterset.k8s.io`; "" for none. `names`: the
+    names of all clusters of the configuration. An id has to be a DNS label (mcs-api, ClusterStatus).
     """
     claimed = Counter(claim for claim, _ in claims.values())
     taken = {label_value(name): name for name in names}

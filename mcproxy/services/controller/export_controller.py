@@ -4,9 +4,9 @@
        ^                                                        ^  leads from now on, a write has ended    │
        └────────────────────────────── cluster <── writes ──────┴─────────────────────────────────────────┘
 
-Everything is computed from the current state, and nothing is remembered as done: after a restart, a change of leader or
-a reload, objects that are already correct are not written. All changed services are computed before they are compared,
-so an EndpointSlice that moves from one service to another is changed, and not deleted in between.
+The desired state is computed from the current state alone: after a restart, a change of leader or a reload, objects
+that are already correct are not written. All changed services are computed before any is compared, so an EndpointSlice
+that moves from one service to another is updated, and not deleted in between.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
 log = Logger(__name__)
 
-_PRUNE = 30.0  # seconds between two times at which what is not needed any more is forgotten
+_PRUNE = 30.0  # seconds between two removals of state that is not needed any more
 
 
 class ExportController:
     """Exported services of a configuration."""
 
     def __init__(self, caches: ServiceCaches, parts: Parts) -> None:
-        """`caches` are owned by the caller, and follow the clusters of a configuration before `update` is called."""
+        """The caller owns `caches`, and updates them with a configuration before it calls `update`."""
         self._caches = caches
         self._parts = parts
         self._clock = parts.clock
@@ -60,10 +60,10 @@ class ExportController:
         self._targets: dict[str, WritableCluster] = {}
         self._state = DesiredState(self._views.holder)
         self._known: dict[str, object] = {}
-        #: what of ours each cluster had when a service was worked out; None: nothing was known of the cluster then
+        #: the objects of ours in each cluster when a service was computed; None: the cluster was unknown then
         self._considered: dict[ServiceKey, dict[str, frozenset[tuple[FollowedKind, str]] | None]] = {}
-        self._derived: dict[tuple[str, str], ServiceKey] = {}  # by the name of what is derived from a service
-        self._ownerless: set[ServiceKey] = set()  # of which something waits for its owner
+        self._derived: dict[tuple[str, str], ServiceKey] = {}  # by the name of the object derived from a service
+        self._ownerless: set[ServiceKey] = set()  # services with objects that wait for their owner
         self._pruning = self._clock.callLater(_PRUNE, self._prune)
         self._problem_log = ProblemLog(self._clock.seconds)
         self._unsubscribe = caches.subscribe(self)
@@ -75,9 +75,10 @@ class ExportController:
     def update(
         self, exports: Exports, clusters: Mapping[str, LiveCluster], leases: Mapping[str, LeaseName] = {}
     ) -> None:
-        """Follow a configuration; `clusters`: those that are written to, by name, each as it is in force.
+        """Follow a configuration; `clusters`: the clusters to write to, by name, each returned as it is in force.
 
-        `leases`: of those that the configuration writes to; others keep theirs until nothing of ours is left there.
+        `leases`: of the clusters that the configuration writes to; others keep their Lease until no object of ours
+        remains.
         """
         self._exports = exports
         moved = {name for name, where in leases.items() if name in self._targets and self._targets[name].where != where}
@@ -128,11 +129,11 @@ class ExportController:
         await gatherResults([Deferred.fromCoroutine(target.retire()) for target in targets])
 
     def on_settled(self, notify: Callable[[], None]) -> None:
-        """Call `notify` from time to time, for what is to be looked at again."""
+        """Call `notify` periodically, to re-check what no event announces."""
         self._settled = notify
 
     def leftovers(self) -> Mapping[str, Collection[str]]:
-        """Return the namespaces of each cluster that have objects of ours, and are followed until none is left."""
+        """Return the namespaces of each cluster that have objects of ours: they are followed until none is left."""
         return {cluster: self._own.namespaces(cluster) for cluster in self._caches.clusters}
 
     # -- what changes (caches.ServiceListener) ------------------------------------------------------------------------
@@ -169,7 +170,7 @@ class ExportController:
             self._mark([key for key in self._tracked() if not self._clusters_of(key).isdisjoint(renamed)])
 
     def cluster_changed(self, cluster: str) -> None:
-        """The state of a cluster's caches has changed: check the services again that are read from or written to it."""
+        """The state of a cluster's caches has changed: re-check the services that are read from or written to it."""
         exports = self._exports
         if exports is None:
             return
@@ -178,7 +179,7 @@ class ExportController:
         self._look_at_identities(exports)
         keys = [key for key in self._tracked() if cluster in self._clusters_of(key)]
         known = self._views.known(cluster, {key.namespace for key in keys}, multicluster=self._is_multicluster(cluster))
-        if self._known.get(cluster) != known:  # else it is only away, or back
+        if self._known.get(cluster) != known:  # otherwise it only went away or came back
             self._known[cluster] = known
             self._mark(keys)
         self._unreachable.look(cluster, self._views.is_followed)
@@ -191,7 +192,7 @@ class ExportController:
             target.writer.wake()
 
     def _leads_changed(self, cluster: str, leads: bool) -> None:
-        """This process writes to a cluster from now on, or does not any more."""
+        """This process has become the leader for a cluster, or has ceased to be."""
         if not leads:
             return
         for key in {*self._state, *self._own}:
@@ -204,17 +205,17 @@ class ExportController:
         if succeeded:
             self._turns.recheck(key)
         else:
-            self._mark((key,))  # why it was refused may be a part of a status
+            self._mark((key,))  # the status may contain the reason of the refusal
         if key in self._ownerless:
             self._turns.compare(key)
 
     def _refusal(self, place: ObjectKey) -> str:
-        """Return why a cluster has refused an object; "": it has not, or nobody has asked."""
+        """Return why a cluster has refused an object; "" if it has not, or was not asked."""
         target = self._targets.get(place.cluster)
         return "" if target is None else target.writer.problems.of(place)
 
     def _tracked(self) -> set[ServiceKey]:
-        """Return all services that are, or were, exported."""
+        """Return all services that are or were exported."""
         assert self._exports is not None
         found = {*self._exports, *self._state, *self._own}
         if self._exports.discovery.enabled:
@@ -271,7 +272,7 @@ class ExportController:
                 self._turns.compare(owner, place.cluster)
 
     def _is_multicluster(self, cluster: str) -> bool:
-        """Whether ServiceExports and ServiceImports of a cluster are looked at."""
+        """Whether ServiceExports and ServiceImports of a cluster are read."""
         exports = self._exports
         return exports is not None and exports.discovery.enabled and cluster in exports.discovery.clusters
 
@@ -287,10 +288,11 @@ class ExportController:
         return found.keys()
 
     def _write(self, key: ServiceKey, clusters: set[str] | None) -> None:
-        """Compare a service with what clusters have, and have the differences written where this process leads.
+        """Compare a service with the objects in clusters, and queue the differences where this process leads.
 
-        A cluster may have become known since the service was worked out, and objects of ours in it: for a service that
-        rests, or before `caches` have told of it. What was not considered then is not deleted: it may be wanted.
+        A cluster, and objects of ours in it, may have become known since the service was computed: while the service
+        was throttled, or before `caches` reported it. An object that the computation did not see is not deleted: it may
+        be wanted.
         """
         part = self._state.part(key)
         self._ownerless.discard(key)
@@ -324,7 +326,7 @@ class ExportController:
                 if place_of_own is None or place_of_own in observed or (kind, object_name) not in own:
                     continue
                 if self._state.owner(place_of_own) not in (None, key) or self._state.is_for(place_of_own, key):
-                    kept.add(place_of_own)  # of this service or of another one
+                    kept.add(place_of_own)  # of this service or another
                 seen = self._views.observe(place_of_own)
                 if seen is not None:
                     observed[place_of_own] = seen
@@ -340,7 +342,7 @@ class ExportController:
             target.writer.write(key, changes(wanted, observed, mutations, wall, owners))
 
     def _note_foreign(self, target: WritableCluster, key: ServiceKey, places: Collection[ObjectKey]) -> None:
-        """Tell of objects that are in the way and not ours; when they are gone, nobody may tell."""
+        """Note the foreign objects in the way: their deletion need not cause an event."""
         target.foreign.keep(key, places)
         for place in places:
             if target.foreign.note(key, place, "an object of this name is there that is not ours: it is left alone"):
@@ -349,7 +351,7 @@ class ExportController:
                 self._problem_log.tell(ExportProblem(key, ProblemKind.FOREIGN_OBJECT, place.cluster, "", message))
 
     def _prune(self) -> None:
-        """Forget what is not needed any more, and look again where nobody tells."""
+        """Drop state that is not needed any more, and re-check what no event announces."""
         self._pruning = self._clock.callLater(_PRUNE, self._prune)
         self._derived = {name: key for name, key in self._derived.items() if self._is_tracked(key)}
         self._considered = {key: found for key, found in self._considered.items() if self._is_tracked(key)}
@@ -358,7 +360,7 @@ class ExportController:
                 self._turns.compare(key, target.name)
         if self._targets:
             name = next(iter(self._targets))
-            target = self._targets[name] = self._targets.pop(name)  # one each time, in turns
+            target = self._targets[name] = self._targets.pop(name)  # one cluster each time, in turn
             target.writer.mutations.prune(lambda place: self._views.observe(_without_status(place)) is not None)
         self._settled()
 
@@ -369,7 +371,7 @@ class ExportController:
         return self._state.problems()
 
     def figures(self) -> dict[str, Any]:
-        """Return for JSON: what is exported, who writes it, and what is wrong."""
+        """Return for JSON: the exports, who writes them, and their problems."""
         shown = figures(self._state, self._exports, self._views, self._targets, self._parts.identity)
         return {**shown, "clusterIds": self._identities.figures()}
 

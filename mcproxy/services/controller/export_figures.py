@@ -1,4 +1,4 @@
-"""Exported services for the status document: bounded, the worst first."""
+"""Exported services in the status document: bounded, the worst first."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = Logger(__name__)
 
 _MOST_FIGURES = 1000
-"""Services and problems that are listed; the others are counted."""
+"""Maximum of listed services, and of listed problems; further ones are only counted."""
 
 
 def figures(
@@ -103,16 +103,16 @@ def _target(name: str, target: WritableCluster, identity: str) -> dict[str, Any]
 
 # -- lines of problems ----------------------------------------------------------------------------------------
 #
-# One log line for each problem of an exported service when it begins, however often it is worked out. No I/O.
+# One log line for each problem of an exported service when it begins, however often it is computed. No I/O.
 
 
 _MOST_LINES = 30
 _LINES_PERIOD = 60.0
-"""How many lines there are in that time: who writes to a source cluster can cause as many problems as it likes."""
+"""Maximum of lines in that time: anyone who can write to a source cluster can cause any number of problems."""
 
 
 class ProblemLog:
-    """What was said, by service."""
+    """The problems that were logged, by service."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -120,7 +120,7 @@ class ProblemLog:
         self._once = LogOnce(_LINES_PERIOD, burst=_MOST_LINES)
 
     def take(self, key: ServiceKey, problems: Sequence[ExportProblem]) -> None:
-        """Take what is wrong with a service now."""
+        """Set the current problems of a service."""
         before = self._said.get(key, frozenset())
         now = frozenset((each.kind, each.cluster, each.export) for each in problems)
         if now:
@@ -132,7 +132,7 @@ class ProblemLog:
                 self.tell(each)
 
     def tell(self, problem: ExportProblem) -> None:
-        """Log a problem that is new, unless there were too many."""
+        """Log a new problem, within the limit."""
         if self._once.allows(now=self._now()):
             log.warn(
                 "a service is not exported as configured",

@@ -1,6 +1,6 @@
-"""Which objects of ours each cluster has, by the service that they are derived from. No I/O.
+"""The objects of ours in each cluster, by the service from which they are derived. No I/O.
 
-The caches say that something of a Service of a cluster has changed; this says which exported services that is about.
+The caches report a changed Service of a cluster; this index maps it to the exported services concerned.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mcproxy.services.service_caches import ServiceCaches
 
 Found = tuple[ServiceKey, FollowedKind, str]
-"""What an object is derived from, its kind and name."""
+"""The service from which an object is derived, its kind and its name."""
 
 _KINDS = (FollowedKind.SERVICES, FollowedKind.IMPORTS)
 
@@ -35,7 +35,7 @@ class ManagedObjects:
         self._of: dict[ServiceKey, dict[str, Counter[tuple[FollowedKind, str]]]] = {}
 
     def look(self, place: ClusterServiceKey) -> Collection[ServiceKey]:
-        """Look again at a Service of a cluster; return of which services there are, or were, objects of ours."""
+        """Re-index a Service of a cluster; return the services that have, or had, objects of ours there."""
         before = self._at.get(place, frozenset())
         now = frozenset(self._found(place))
         if now:
@@ -65,7 +65,7 @@ class ManagedObjects:
         return {source for place in places for source in self.look(place)}
 
     def clusters(self, source: ServiceKey) -> Collection[str]:
-        """Return the clusters that have objects of ours derived from a service."""
+        """Return the clusters with objects of ours derived from a service."""
         return self._of.get(source, {}).keys()
 
     def of(self, source: ServiceKey, cluster: str) -> Collection[tuple[FollowedKind, str]]:
@@ -107,7 +107,7 @@ def _own(kind: FollowedKind, item: CachedObject) -> Iterator[Found]:
 
 # -- ServiceExports that count --------------------------------------------------------------------------------
 #
-# How many services one cluster may export by ServiceExports: without a bound, one cluster could fill all others.
+# The quota of services that one cluster may export by ServiceExports: without it, one cluster could fill all others.
 #
 # A discovered service takes a ServiceImport and a Service with an address in every cluster of the clusterset, and a
 # cluster has about 4,096 addresses for Services. Services that `serviceExports` of the configuration names are not
@@ -118,10 +118,10 @@ _NEWEST = float("inf")
 
 
 class ExportQuota:
-    """Which ServiceExports of one cluster count: the oldest ones, of one age by name.
+    """The ServiceExports of one cluster that are within the quota: the oldest ones; of equal age, by name.
 
-    So a new one takes no older one's place, in no order of events and not after a restart; and one cluster takes none
-    of another's.
+    So a new ServiceExport never displaces an older one, whatever the order of events, also after a restart; and no
+    cluster uses up the quota of another one.
     """
 
     __slots__ = ("_created", "_limit", "_order")
@@ -138,16 +138,16 @@ class ExportQuota:
         return iter(tuple(self._created))
 
     def __contains__(self, key: ServiceKey) -> bool:
-        """Whether a service counts."""
+        """Whether the ServiceExport of a service is within the quota."""
         created = self._created.get(key)
         if created is None:
             return False
         return len(self._order) <= self._limit or (created, key) < self._order[self._limit]
 
     def add(self, key: ServiceKey, created: float) -> Collection[ServiceKey]:
-        """A ServiceExport is there; return the other services that count now, or no longer.
+        """Add a ServiceExport; return the other services that have come within the quota or left it.
 
-        `created`: when it was made, in seconds since 1970; 0: not known, so that it is the newest.
+        `created`: its creation time in seconds since 1970; 0 if unknown: then it counts as the newest.
         """
         created = created or _NEWEST
         if self._created.get(key) == created:
@@ -160,7 +160,7 @@ class ExportQuota:
         return changed
 
     def remove(self, key: ServiceKey) -> Collection[ServiceKey]:
-        """A ServiceExport is gone; return the services that count now, and did not."""
+        """Remove a ServiceExport; return the services that have come within the quota."""
         created = self._created.pop(key, None)
         if created is None:
             return ()
@@ -179,11 +179,11 @@ class ExportQuotas:
         self._of: dict[str, ExportQuota] = {}
 
     def admits(self, cluster: str, key: ServiceKey) -> bool:
-        """Whether the ServiceExport of a service in a cluster counts."""
+        """Whether the ServiceExport of a service in a cluster is within the quota."""
         return cluster in self._of and key in self._of[cluster]
 
     def look(self, place: ClusterServiceKey) -> Collection[ServiceKey]:
-        """Look again at a Service of a cluster; return others whose ServiceExports count now, or no more."""
+        """Re-index a Service of a cluster; return other services that have come within the quota or left it."""
         key = ServiceKey(place.namespace, place.service)
         item = self._caches.get(FollowedKind.EXPORTS, place)
         quota = self._of.get(place.cluster)

@@ -1,8 +1,8 @@
-"""In which order, and when, exported services are worked out and compared with what clusters have. No I/O.
+"""The order and the times in which exported services are computed and compared with the clusters. No I/O.
 
-All that have changed are worked out before any is compared, in turns of a few milliseconds, so that other things of the
-process go on in between. Who writes to a source cluster may make a service gigantic, and change it all the time: then
-it rests.
+All changed services are computed before any is compared, in turns of a few milliseconds, so that the process does other
+work in between. Anyone who can write to a source cluster may make a service gigantic, and change it all the time: such
+a service is throttled.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from mcproxy.services.writer.differences import CACHE_PATIENCE
 log = Logger(__name__)
 
 _TURN = 0.005  # seconds of work in one turn of the reactor
-_LONG = 0.02  # seconds; what takes longer is done less often, and leaves time for others
+_LONG = 0.02  # seconds; work that takes longer is done less often, and leaves time for other work
 _REST = 10
-"""A service is worked out again after so many times what it last took, at the earliest, and compared too."""
+"""A service is computed or compared again no earlier than this multiple of the time that it last took."""
 _MAX_REST = 2.0  # seconds
 _BREATHER = 2
-"""For so many times of what something long took, nothing else of exports is done."""
+"""After work longer than `_LONG`, exports pause for this multiple of the time that it took."""
 _RECHECK = CACHE_PATIENCE + 0.5
 
 
@@ -37,14 +37,14 @@ class WorkTurns:
         work_out: Callable[[ServiceKey], None],
         compare: Callable[[ServiceKey, set[str] | None], None],
     ) -> None:
-        """`compare` is called with a service and the clusters to compare it with; None: with all."""
+        """`compare` is called with a service and the clusters to compare it with; None means all."""
         self._clock = clock
         self._work_out = work_out
         self._compare_with = compare
         self._dirty: dict[ServiceKey, None] = {}
         self._compare: dict[ServiceKey, set[str] | None] = {}
         self._recheck: deque[tuple[float, ServiceKey]] = deque()
-        #: until when, by whether a service is to be worked out or compared
+        #: until when, by service and whether it is to be computed (or compared)
         self._resting: dict[tuple[bool, ServiceKey], float] = {}
         self._pause_until = 0.0
         self._working: IDelayedCall | None = None
@@ -52,18 +52,18 @@ class WorkTurns:
         self._stopped = False
 
     def mark(self, keys: Iterable[ServiceKey]) -> None:
-        """Work these services out again."""
+        """Have these services computed again."""
         self._dirty.update(dict.fromkeys(keys))
         if self._dirty:
             self._soon()
 
     def compare(self, key: ServiceKey, cluster: str | None = None) -> None:
-        """Compare a service again with a cluster; None: with all."""
+        """Have a service compared again with a cluster; None: with all."""
         self._add(key, None if cluster is None else (cluster,))
         self._soon()
 
     def recheck(self, key: ServiceKey) -> None:
-        """Compare a service again when the caches must have shown what was written."""
+        """Have a service compared again when the caches must have shown the last write."""
         self._recheck.append((self._clock.seconds() + _RECHECK, key))
         if self._rechecking is None:
             self._rechecking = self._clock.callLater(_RECHECK, self._recheck_due)
@@ -97,7 +97,7 @@ class WorkTurns:
             self._work_at(self._clock.seconds())
 
     def _work_at(self, at: float) -> None:
-        """Go on then, or earlier if that is what was planned."""
+        """Schedule work for this time, unless it is scheduled earlier."""
         now = self._clock.seconds()
         wait = max(0.0, at - now, self._pause_until - now)
         if self._working is None:
@@ -106,7 +106,7 @@ class WorkTurns:
             self._working.reset(wait)
 
     def _work(self) -> None:
-        """Work for a moment."""
+        """Work for one turn."""
         self._working = None
         began = now = self._clock.seconds()
         self._resting = {each: until for each, until in self._resting.items() if until > now}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LiveCluster = Callable[[], "Cluster"]
 MakeLease = Callable[[LiveCluster, model.LeaseName], LeaseLock]
-_MAX_FOREIGN = 1000  # objects of others in a cluster that are looked at again from time to time
+_MAX_FOREIGN = 1000  # foreign objects in a cluster that are re-checked periodically
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +33,9 @@ class Parts:
     """Returns a float in [0, 1)."""
     counts: MetricCounts
     identity: str
-    """Unlike that of any other process that ever was a candidate."""
+    """The candidate's identity, different from that of every other process at any time."""
     boot_seconds: Callable[[], float]
-    """A clock that nobody sets and that runs while the machine sleeps."""
+    """A clock that cannot be set and that runs while the machine sleeps."""
     make_lease: MakeLease
 
 
@@ -52,9 +52,9 @@ class WritableCluster:
         creates: Callable[[str, str], bool],
         where: model.LeaseName,
     ) -> None:
-        """`changed` is called when this process begins to write, and when it does no more; `ended`: see the writer.
+        """`changed` is called when this process begins or ceases to lead; `ended`: see `ClusterWriter`.
 
-        `creates` says whether a namespace of a cluster is created where it is not there.
+        `creates` returns whether to create a missing namespace of a cluster.
         """
         self.name = name
         self.where = where
@@ -66,7 +66,7 @@ class WritableCluster:
             cluster, self.elector, parts.clock, parts.random, parts.counts, ended, partial(creates, name)
         )
         self.foreign = ObjectProblems(_MAX_FOREIGN)
-        """Objects of others that have a name of ours."""
+        """Foreign objects with the name of an object of ours."""
         self._tell = changed
 
     def _changed(self, leads: bool) -> None:
@@ -76,12 +76,12 @@ class WritableCluster:
         self._tell(self.name, leads)
 
     def stop(self) -> None:
-        """Write no more, at once."""
+        """Stop writing at once."""
         self.elector.stop()
         self.writer.stop()
 
     async def retire(self) -> None:
-        """Write no more, and free the Lease if no write can be on its way."""
+        """Stop writing, and free the Lease if no write can be in flight."""
         quiet = self.writer.is_quiet
         self.stop()
         if quiet:

@@ -1,1 +1,1 @@
-"""The desired state of exported services in every cluster, computed only from what the clusters show."""
+"""The desired state of exported services in every cluster, computed only from the state of the clusters."""

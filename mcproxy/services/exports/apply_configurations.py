@@ -1,4 +1,4 @@
-"""The objects that exports are made of, as apply configurations. Pure; equal inputs give equal objects."""
+"""Apply configurations of the objects that exports create. Pure; equal inputs give equal objects."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mcproxy.services.exports.source_objects import FAMILIES, ExportedEndpoint, 
 
 
 def service(key: ServiceKey, name: str, merged: ExportedService) -> dict[str, Any]:
-    """Return the derived Service of this name: without selector, and without an address of its own choice."""
+    """Return the derived Service of this name: without selector and without a chosen address."""
     spec: dict[str, Any] = {"type": "ClusterIP", "ports": [_service_port(port) for port in merged.ports]}
     if merged.headless:
         spec["clusterIP"] = "None"
@@ -53,10 +53,10 @@ def service(key: ServiceKey, name: str, merged: ExportedService) -> dict[str, An
 def slice_labels(
     key: ServiceKey, cluster: str, cluster_id: str, service_name: str, *, headless: bool
 ) -> dict[str, str]:
-    """Return the labels of an imported EndpointSlice. None of its source's own is among them.
+    """Return the labels of an imported EndpointSlice; it has no label of its source.
 
-    `cluster` is the name of the source in the configuration, by which mcproxy knows its slices again; `cluster_id` what
-    it is called in the clusterset.
+    `cluster` is the name of the source in the configuration, by which mcproxy recognizes its slices; `cluster_id` is
+    its id in the clusterset.
     """
     labels = {
         SERVICE_NAME: service_name,
@@ -93,9 +93,9 @@ def endpoint_slice(
 def endpoint(source: ExportedEndpoint, addresses: Sequence[str], *, node: bool) -> dict[str, Any]:
     """Return an endpoint with these addresses of it.
 
-    Nodes and Pods of one cluster mean nothing in another one, where a node of the same name would be taken for it: the
-    name of the node is only there if `node`, for endpoints of the cluster itself. So do hints, which a cluster makes
-    for its own nodes (`with_zone_hint`).
+    Nodes and Pods of one cluster mean nothing in another one, where a node of the same name would be mistaken for it:
+    the name of the node is included only with `node`, for endpoints of the importing cluster itself. Nor do hints,
+    which a cluster makes for its own nodes (`with_zone_hint`).
     """
     conditions = {
         name: value
@@ -113,7 +113,7 @@ def endpoint(source: ExportedEndpoint, addresses: Sequence[str], *, node: bool) 
 
 
 def with_zone_hint(found: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an endpoint with the hint that clients of its own zone take it, if it is ready and has a zone."""
+    """Return an endpoint with a hint for the clients of its own zone, if it is ready and has a zone."""
     zone = found.get("zone")
     return found if zone is None or not is_ready(found) else {**found, "hints": {"forZones": [{"name": zone}]}}
 
@@ -134,7 +134,7 @@ def service_import(
 ) -> dict[str, Any]:
     """Return the ServiceImport of a service; `observed` is its derived Service, as the importing cluster has it.
 
-    v1alpha1 has only what all its revisions have: an API server refuses to apply a field that it does not know.
+    In v1alpha1 only fields of all its revisions are set: an API server refuses to apply an unknown field.
     """
     headless = merged.headless
     spec: dict[str, Any] = {
@@ -171,15 +171,15 @@ def service_import(
 def _families(merged: ExportedService) -> dict[str, Any]:
     if len(merged.families) == 1:
         return {"ipFamilyPolicy": "SingleStack", "ipFamilies": list(merged.families)}
-    # Without ipFamilies: which is the first one, and whether there is a second one, is the importing cluster's.
+    # Without ipFamilies: the importing cluster decides on the first family, and on whether there is a second one.
     return {"ipFamilyPolicy": "PreferDualStack"} if merged.families else {}
 
 
 def _headless_families(merged: ExportedService) -> dict[str, Any]:
     """Return the policy and families of the source: a headless Service without selector may have any in any cluster.
 
-    What an API server would add is said, since it would differ otherwise (kubernetes `pkg/registry/core/service`,
-    `initIPFamilyFields`).
+    Defaults of the API server are written out, since they would be a difference otherwise (kubernetes
+    `pkg/registry/core/service`, `initIPFamilyFields`).
     """
     families = merged.families
     if not families:

@@ -1,9 +1,9 @@
-"""The objects that ServiceExports of clusters create for one service. Pure.
+"""The objects that the ServiceExports of one service create in clusters. Pure.
 
-Source: KEP-1645, with `serviceDiscovery.clusters` as the clusterset. A service that is exported anywhere is imported by
-every cluster of the set that has its namespace and serves the API, those that export it too: a ServiceImport, the
-Service `clusterset-SERVICE`, whose addresses are the ServiceImport's, and the EndpointSlices of all that export. Where
-exports disagree the oldest one decides, and all of them say so.
+Source: KEP-1645, with `serviceDiscovery.clusters` as the clusterset. A service that any cluster exports is imported by
+every cluster of the set that has its namespace and serves the API, the exporters too: a ServiceImport, the Service
+`clusterset-SERVICE`, whose addresses are the ServiceImport's, and the EndpointSlices of all exporters. Where exports
+conflict, the oldest one decides, and the status of each reports the conflict.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ class Exporter(NamedTuple):
     export: Export
     slices: tuple[SourceSlice, ...]
     hinted: tuple[SourceSlice, ...] = ()
-    """The slices with hints, if they are to have some (`exported_slices.with_zone_hints`)."""
+    """The slices with zone hints; empty if hints are not used (`exported_slices.with_zone_hints`)."""
     cut: str = ""
-    """What is left out, since there is too much of it."""
+    """What exceeds the bounds and is left out."""
 
 
 def add_discovered(work: DesiredBuilder) -> None:
-    """Add what ServiceExports of one service want."""
+    """Add the objects that the ServiceExports of one service require."""
     discovery = work.exports.discovery
     if not discovery.enabled:
         return
@@ -80,7 +80,7 @@ def add_discovered(work: DesiredBuilder) -> None:
 
 
 def _exporters_oldest_first(work: DesiredBuilder) -> list[Exporter]:
-    """Return the clusters whose ServiceExport is valid, the oldest one first; write the status of the others."""
+    """Return the clusters with a valid ServiceExport, the oldest first; set the status of the invalid ones."""
     key, discovery = work.key, work.exports.discovery
     allowed = AllowedAddresses(discovery.allowed_cidrs)
     found: list[Exporter] = []
@@ -132,7 +132,7 @@ def _import(
     found: Sequence[Constituent],
     unknown: frozenset[str],
 ) -> bool:
-    """Add what one cluster imports; return whether a cluster that is not known may have a part in it."""
+    """Add the imports of one cluster; return whether a cluster of unknown state may have a part in them."""
     key, view, observed = work.key, work.views[cluster], work.observed(cluster)
     version = view.multicluster_version
     assert version is not None
@@ -185,7 +185,7 @@ def _import(
 
 
 def _says_all(held: ExportedService, merged: ExportedService, behind: ExportedService) -> bool:
-    """Whether a ServiceImport that is there has all ports of the merged service, and the addresses of its Service."""
+    """Whether an existing ServiceImport has all ports of the merged service, and the addresses of its Service."""
     addresses = () if held.headless else behind.cluster_ips
     return set(merged.ports) <= set(held.ports) and held.cluster_ips == addresses
 
@@ -205,7 +205,7 @@ def _add_slices(
 
 
 def _says_refused(existing: ObservedImport | None, merged: ExportedService) -> bool:
-    """Whether the status says of these families that the cluster has none: after a restart nobody has asked it yet."""
+    """Whether the status reports that the cluster lacks these families: after a restart it was not asked yet."""
     found = families_condition(merged.families)
     return existing is not None and existing.not_ready == (found["reason"], found["message"])
 
@@ -219,7 +219,7 @@ def _import_status(
     *,
     refused: bool,
 ) -> dict[str, Any]:
-    """Return the status of a ServiceImport with the Service `name`; `refused`: the cluster has none of its families."""
+    """Return the status of a ServiceImport with the Service `name`; `refused`: the cluster lacks its families."""
     status: dict[str, Any] = {"clusters": [{"cluster": each} for each in clusters]}
     if version == "v1alpha1":
         return status
@@ -237,7 +237,7 @@ def _import_status(
 def _add_statuses(
     work: DesiredBuilder, exporters: Sequence[Exporter], merged: MergedService, *, undecided: bool
 ) -> None:
-    """Add the status of valid exports; none while a cluster that is not known may be one that they conflict with."""
+    """Add the status of valid exports; none while a cluster of unknown state may conflict with them."""
     if undecided:
         return
     for each in exporters:

@@ -1,9 +1,9 @@
 """The objects that `serviceExports` of the configuration create for one service. Pure.
 
-Source: services.md. Each cluster of `to` gets the EndpointSlices of the clusters of `from`, its own too, and Service
-`derived-SERVICE`, made of the source's or of the declared ports; of several sources the first one in `from` decides.
-With `as: SameName` the Service has the exported one's name: one that is there is used as it is, and its cluster has its
-own endpoints behind it already.
+Source: services.md. Each cluster of `to` gets the EndpointSlices of the clusters of `from`, its own included, and the
+Service `derived-SERVICE`, with the ports of the source or the declared ones; the first source in `from` has precedence.
+With `as: SameName` the Service has the name of the exported one: an existing Service is used unchanged, and its cluster
+has its own endpoints behind it already.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mcproxy.services.exports.object_keys import label_value, service_name, serv
 from mcproxy.services.exports.source_objects import ExportedService, Port, read_service
 
 PREFIX = "derived"
-"""Of the Service in importing clusters."""
+"""Name of the Service in importing clusters."""
 SLICE_PREFIX = "imported"
 
 
@@ -39,14 +39,14 @@ class Source(NamedTuple):
 
     cluster: str
     service: ExportedService | None
-    """None: it has none, which only declared ports make good."""
+    """None: it has no Service, so that the ports must be declared."""
     slices: tuple[SourceSlice, ...]
     hinted: tuple[SourceSlice, ...] = ()
-    """The slices with hints, if they are to have some (`exported_slices.with_zone_hints`)."""
+    """The slices with zone hints; empty if hints are not used (`exported_slices.with_zone_hints`)."""
 
 
 def add_exports(work: DesiredBuilder) -> None:
-    """Add what the entries of `serviceExports` for one service want."""
+    """Add the objects that the entries of `serviceExports` for one service require."""
     key, report = work.key, work.report
     taken: dict[tuple[str, model.ExportAs], str] = {}
     for export in work.exports.of(key):
@@ -80,7 +80,7 @@ def add_exports(work: DesiredBuilder) -> None:
 def _import_derived(
     work: DesiredBuilder, export: model.ServiceExport, cluster: str, sources: Sequence[Source], unknown: Sequence[str]
 ) -> None:
-    """Add what one importing cluster gets; of itself too, if it exports: the Service has no selector."""
+    """Add the imports of one cluster, its own slices included if it exports: the Service has no selector."""
     key, report, observed = work.key, work.report, work.observed(cluster)
     name = service_name(PREFIX, *key)
     existing = observed.services.get(name)
@@ -99,7 +99,7 @@ def _import_derived(
 def _import_same_name(
     work: DesiredBuilder, export: model.ServiceExport, cluster: str, others: Sequence[Source], unknown: Sequence[str]
 ) -> None:
-    """Add what one importing cluster gets of others behind the Service of the exported one's name."""
+    """Add the slices that one cluster imports behind its Service of the exported name."""
     key, data = work.key, work.views[cluster].service
     if data is None:
         _import(work, export, cluster, others, unknown, key.service, None)
@@ -137,7 +137,7 @@ def _import(
     name: str,
     existing: ExportedService | None,
 ) -> None:
-    """Add a Service and its slices; `existing`: the one of ours that is there."""
+    """Add a Service and its slices; `existing`: the Service of ours that the cluster has."""
     key, report, observed = work.key, work.report, work.observed(cluster)
     if work.views[cluster].namespace_exists is False and not export.create_namespaces:
         if sources:
@@ -168,7 +168,7 @@ def _add_slices(
     name: str,
     merged: ExportedService,
 ) -> None:
-    """Add the slices of a Service, which goes with what it imports."""
+    """Add the imported slices of a Service, and the Service as their owner."""
     key = work.key
     prefix = "" if export.made_as is model.ExportAs.SAME_NAME else SLICE_PREFIX
     hinted = merged.traffic_distribution in HINTED
@@ -210,9 +210,9 @@ def _merged(
     cluster: str,
     report: ProblemReport,
 ) -> ExportedService | None:
-    """Return the Service that an importing cluster gets; None where there is nothing to make one of.
+    """Return the Service for an importing cluster; None if no source can provide one.
 
-    `held`: the one that it has, while a source is not known: it loses nothing that it may have from there.
+    `held`: its present Service, while the state of a source is unknown: nothing is removed that may come from there.
     """
     constituents = [Constituent(cluster, held)] if held is not None else []
     constituents += [Constituent(source.cluster, source.service) for source in sources if source.service is not None]
@@ -244,7 +244,7 @@ def _merged(
         return None
     policy = merged.internal_traffic_policy
     if policy == "Local" and cluster not in (source.cluster for source in sources):
-        policy = "Cluster"  # no endpoint is on any of the importing cluster's nodes: everything would be dropped
+        policy = "Cluster"  # no endpoint is on a node of the importing cluster: all traffic would be dropped
     return merged._replace(headless=headless, ports=ports, internal_traffic_policy=policy)
 
 
@@ -253,14 +253,14 @@ def _app_protocol(port: model.ServicePort, merged: ExportedService) -> str | Non
 
 
 def _is_given_up(export: model.ServiceExport, view: ClusterView | None) -> bool:
-    """Whether a source has been away for so long that its endpoints are not imported any more."""
+    """Whether a source has been away for so long that its endpoints are removed."""
     if export.unreachable is not model.Unreachable.REMOVE or view is None:
         return False
     return view.unreachable_for >= export.after > 0
 
 
 def _sources(export: model.ServiceExport, views: Mapping[str, ClusterView], report: ProblemReport) -> list[Source]:
-    """Return the clusters that export, in the order of `from`: those that are known and have the service."""
+    """Return the exporting clusters in the order of `from`: those of known state that have the service."""
     allowed = AllowedAddresses(export.allowed_cidrs)
     found: list[Source] = []
     for cluster in dict.fromkeys(export.from_clusters):

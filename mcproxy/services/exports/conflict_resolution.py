@@ -1,7 +1,7 @@
 """Merges the exports of one service from several clusters, and finds the properties that conflict. Pure.
 
-Source: KEP-1645, Constraints and Conflict Resolution: of values that cannot be merged the one of the first constituent
-(with ServiceExports the oldest) is taken; ports are merged, first by name and then by protocol and number.
+Source: KEP-1645, Constraints and Conflict Resolution: of values that cannot be merged, that of the first constituent
+(of ServiceExports: the oldest) is taken; ports are merged, first by name and then by protocol and number.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class MergedService(NamedTuple):
 
 
 def merge_by_precedence(constituents: Sequence[Constituent]) -> MergedService:
-    """Return what constituents are together, of which the first one has precedence. There must be at least one."""
+    """Merge at least one constituent; the first one has precedence."""
     first = constituents[0]
     families = {family for each in constituents for family in each.service.families}
     service = first.service._replace(
@@ -49,10 +49,10 @@ def merge_by_precedence(constituents: Sequence[Constituent]) -> MergedService:
 
 
 def port_names(source: ExportedService, merged: ExportedService) -> Mapping[str, str]:
-    """Return the names of the merged service's ports by those of one constituent.
+    """Return the port names of the merged service by the port names of one constituent.
 
-    A port that the constituent does not have with this protocol and number is left out: nothing is sent there to
-    endpoints of a service that exposes another number under that name.
+    A port is left out if the constituent exposes another protocol or number under its name: its endpoints must not get
+    that traffic.
     """
     names = {port.address: port.name for port in merged.ports}
     return {port.name: names[port.address] for port in source.ports if port.address in names}
@@ -81,7 +81,7 @@ class _Property(NamedTuple):
     reason: str
     name: str
     value: Callable[[Constituent], object]
-    """None: the constituent says nothing about it, and disagrees with nobody."""
+    """None: the constituent does not specify it, and conflicts with no other."""
     taken: Callable[[Constituent], str]
 
 
@@ -164,7 +164,7 @@ def mcs_condition(kind: str, status: str, reason: str, message: str) -> dict[str
 
 
 def valid_conditions(cut: str = "") -> list[dict[str, Any]]:
-    """Return Valid and Ready of a ServiceExport whose service is exported; `cut`: what is left out of it."""
+    """Return Valid and Ready of a ServiceExport whose service is exported; `cut`: the parts left out."""
     return [
         mcs_condition("Valid", TRUE, "Valid", "The Service can be exported."),
         mcs_condition("Ready", TRUE, "Ready", f"Not all is exported: {cut}." if cut else _READY),
@@ -178,12 +178,12 @@ def invalid_conditions(reason: str, message: str) -> list[dict[str, Any]]:
 
 
 def not_admitted_conditions(message: str) -> list[dict[str, Any]]:
-    """Return Valid and Ready of a ServiceExport that is in order, and one too many."""
+    """Return Valid and Ready of a ServiceExport that is valid but exceeds the quota."""
     return [valid_conditions()[0], mcs_condition("Ready", FALSE, "Failed", message)]
 
 
 def conflict_condition(conflicts: Sequence[PropertyConflict]) -> dict[str, Any]:
-    """Return Conflict of all ServiceExports of a service."""
+    """Return the condition Conflict for all ServiceExports of a service."""
     if not conflicts:
         return mcs_condition("Conflict", FALSE, "NoConflicts", "The exported Services agree.")
     reasons = ",".join(each.reason for each in conflicts)
@@ -200,13 +200,13 @@ def ready_condition(*, is_ready: bool, message: str) -> dict[str, Any]:
 
 
 def families_condition(families: Sequence[str]) -> dict[str, Any]:
-    """Return Ready of a ServiceImport whose Service has no address in this cluster, for it has none of its families."""
+    """Return Ready of a ServiceImport whose Service gets no address: this cluster lacks its IP families."""
     message = f"The cluster supports none of the IP families of the service: {', '.join(families)}."
     return mcs_condition("Ready", FALSE, IP_FAMILY_NOT_SUPPORTED, message)
 
 
 def with_transition_times(status: Mapping[str, Any], observed: Mapping[str, Any] | None, now: str) -> dict[str, Any]:
-    """Return a status whose conditions have their lastTransitionTime: the observed one, or `now` if that has changed.
+    """Return a status with the lastTransitionTime of each condition: the observed one, or `now` after a transition.
 
     `now` is an RFC 3339 time in UTC; only a change of a condition's `status` is a transition.
     """

@@ -1,4 +1,4 @@
-"""The desired objects of one service in all clusters, while they are computed, and the problems found meanwhile."""
+"""Collects the desired objects of one service in all clusters, and the problems found, while they are computed."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from mcproxy.services.exports.source_objects import ExportedService, read_import
 
 # -- objects that a cluster has -------------------------------------------------------------------------------
 #
-# Objects of one service that an importing cluster has already: ours, and others with their names. Pure.
+# The existing objects of one service in an importing cluster: ours, and foreign ones with the same names. Pure.
 
 
 class ObservedService(NamedTuple):
-    """A Service that has the name of a derived one."""
+    """A Service with the name of a derived one."""
 
     ours: bool
     service: ExportedService
 
 
 class ObservedImport(NamedTuple):
-    """A ServiceImport that has the name of the service."""
+    """A ServiceImport with the name of the service."""
 
     ours: bool
     clusters: tuple[str, ...]
-    """Those that its status names, by their ids."""
+    """The clusters in its status, by their ids."""
     constituent: Constituent
-    """What it says of the service, as if a cluster exported that."""
+    """Its properties of the service, in the form of an exported service."""
     not_ready: tuple[str, str] = ("", "")
-    """Reason and message of its condition Ready, where that is False."""
+    """Reason and message of its condition Ready, if that is False."""
 
 
 class ExistingObjects:
-    """The objects of one cluster that have names of derived objects of one service."""
+    """The objects of one cluster with names of derived objects of one service."""
 
     __slots__ = ("imports", "services", "slices")
 
@@ -64,14 +64,14 @@ class ExistingObjects:
                 elif key.resource == SLICES and ours:
                     self.slices[key] = labels
             except UnreadableObject:
-                # It counts as foreign: it is never written to, and nothing is imported.
+                # An object that cannot be read counts as foreign: it is not written, and nothing is imported.
                 if key.resource == SERVICES:
                     self.services[key.name] = ObservedService(False, ExportedService())
                 elif key.resource == IMPORTS:
                     self.imports[key.name] = ObservedImport(False, (), Constituent("", ExportedService()))
 
     def slices_of(self, sources: frozenset[str], *, mcs: bool) -> frozenset[ObjectKey]:
-        """Return the slices imported from these clusters (values of labels), by ServiceImports or by the file."""
+        """Return the slices imported from these clusters (label values), by ServiceImports or by the configuration."""
         return frozenset(
             key
             for key, labels in self.slices.items()
@@ -80,7 +80,7 @@ class ExistingObjects:
 
 
 def _is_discovered(namespace: str, labels: Mapping[str, str]) -> bool:
-    """Whether a slice of ours is there because of ServiceExports."""
+    """Whether ServiceExports have created a slice of ours."""
     return labels.get(SERVICE_NAME) == service_name(CLUSTERSET, namespace, labels.get(SOURCE_SERVICE, ""))
 
 
@@ -91,7 +91,7 @@ def _import(ours: bool, data: bytes) -> ObservedImport:
 
 
 class ProblemReport:
-    """The problems of one service; owned by one call of the function that works out its desired state."""
+    """The problems of one service, found in one computation of its desired state."""
 
     __slots__ = ("_found", "_key", "export")
 
@@ -99,20 +99,20 @@ class ProblemReport:
         self._key = key
         self._found: dict[tuple[str, str, ProblemKind], tuple[int, str]] = {}
         self.export = export
-        """The entry of `serviceExports` that what follows is about; "" for what was discovered."""
+        """The entry of `serviceExports` that is being computed; "" for ServiceExports."""
 
     def count(self, cluster: str, kind: ProblemKind, message: str) -> None:
-        """Count a problem; of several the message that sorts first is kept, so that their order does not matter."""
+        """Count a problem; the message that sorts first is kept, so that the order of calls does not matter."""
         place = (self.export, cluster, kind)
         number, first = self._found.get(place, (0, message))
         self._found[place] = (number + 1, min(first, message))
 
     def message(self, cluster: str, kind: ProblemKind) -> str:
-        """Return what was counted of a kind; "": nothing."""
+        """Return the message of a counted kind; "" if there is none."""
         return self._found.get((self.export, cluster, kind), (0, ""))[1]
 
     def problems(self) -> tuple[ExportProblem, ...]:
-        """Return what was counted, in the order of exports' names, clusters and kinds."""
+        """Return the problems, sorted by export, cluster and kind."""
         return tuple(
             ExportProblem(
                 self._key, kind, cluster, export, message if number == 1 else f"{message} (and {number - 1} more)"
@@ -122,7 +122,7 @@ class ProblemReport:
 
 
 class DesiredBuilder:
-    """One service: what is known of it, and what has been worked out."""
+    """One service: its inputs, and the objects computed so far."""
 
     __slots__ = ("_observed", "exports", "kept", "key", "objects", "owners", "report", "statuses", "views")
 
@@ -142,19 +142,19 @@ class DesiredBuilder:
         return known(self.views, cluster)
 
     def cluster_id(self, cluster: str) -> str:
-        """Return the id of a cluster, as KEP-1645 has it in labels and in the status of ServiceImports."""
+        """Return the id of a cluster for labels and the status of ServiceImports (KEP-1645)."""
         view = self.views.get(cluster)
         return (view.cluster_id if view is not None else "") or label_value(cluster)
 
     def observed(self, cluster: str) -> ExistingObjects:
-        """Return what a known cluster has under names of derived objects."""
+        """Return the objects of a known cluster with names of derived objects."""
         found = self._observed.get(cluster)
         if found is None:
             found = self._observed[cluster] = ExistingObjects(self.views[cluster])
         return found
 
     def done(self) -> Desired:
-        """Return what has been worked out."""
+        """Return the computed state."""
         kept = frozenset(key for key in self.kept if key not in self.objects)
         return Desired(self.objects, self.statuses, kept, self.report.problems(), self.owners)
 

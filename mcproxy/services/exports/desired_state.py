@@ -1,7 +1,7 @@
-"""The desired state of all clusters: one pure function of what they show and of the configuration.
+"""The desired state of all clusters: a pure function of their present state and of the configuration.
 
-The owner of the caches computes one service at a time (`desired_of`) when something about it has changed, and puts it
-in `DesiredState`; the order in which services are computed does not matter.
+The owner of the caches computes a changed service (`desired_of`) and puts the result into `DesiredState`; the order in
+which services are computed does not matter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mcproxy.services.exports.object_keys import CLUSTERSET, ObjectKey, ServiceK
 
 
 def derived_names(key: ServiceKey) -> tuple[tuple[str, str, str], ...]:
-    """Return group, resource and name of what `ClusterView.derived` has of a cluster, whoever made it."""
+    """Return group, resource and name of the objects in `ClusterView.derived`, ours or foreign."""
     return (
         ("", SERVICES, service_name(configured_exports.PREFIX, *key)),
         ("", SERVICES, service_name(CLUSTERSET, *key)),
@@ -27,7 +27,7 @@ def derived_names(key: ServiceKey) -> tuple[tuple[str, str, str], ...]:
 
 
 def desired_of(key: ServiceKey, views: Mapping[str, ClusterView], exports: Exports) -> Desired:
-    """Return what has to be there because of one service."""
+    """Return the objects that one service requires."""
     work = DesiredBuilder(key, views, exports)
     add_exports(work)
     add_discovered(work)
@@ -35,12 +35,12 @@ def desired_of(key: ServiceKey, views: Mapping[str, ClusterView], exports: Expor
 
 
 class DesiredState:
-    """The desired state of all services, of which one at a time changes.
+    """The desired state of all services, updated one service at a time.
 
-    Two services never want the same object but for a while, when an EndpointSlice has moved from one to the other and
-    only one of them has been computed again, or where somebody has searched for a service whose derived one has a name
-    with the same 50 bits of a hash. Then it is that one's whose it is already in the cluster, so nobody can take it
-    away; else the first one's, by name, whatever came first in time. The other service has nothing behind it.
+    Two services claim the same object only temporarily, after an EndpointSlice has moved from one to the other and only
+    one has been recomputed, or if somebody has searched for a service whose derived name has the same 50 bits of a
+    hash. Then the object belongs to the service that has it in the cluster already, so that nobody can take it away;
+    else to the first service by name, regardless of time. The other service gets no object.
     """
 
     __slots__ = ("_claims", "_holder", "_parts")
@@ -52,7 +52,7 @@ class DesiredState:
         self._claims: dict[ObjectKey, tuple[ServiceKey, ...]] = {}
 
     def update(self, key: ServiceKey, part: Desired | None) -> frozenset[ObjectKey]:
-        """Replace what one service wants, None by nothing; return the objects about which something has changed."""
+        """Replace the claims of one service (None: no claims); return the objects whose claims have changed."""
         before = self._parts.pop(key, _NOTHING)
         if part is not None and part != _NOTHING:
             self._parts[key] = part
@@ -74,12 +74,12 @@ class DesiredState:
         return frozenset(changed | {each for each in statuses if before.statuses.get(each) != after.statuses.get(each)})
 
     def owner(self, place: ObjectKey) -> ServiceKey | None:
-        """Return the service that an object is for; None: nothing wants it."""
+        """Return the service that owns an object; None if no service claims it."""
         claims = self._claims.get(place)
         return None if claims is None else self._winner(place, claims)
 
     def is_for(self, place: ObjectKey, key: ServiceKey) -> bool:
-        """Whether an object that a service wants is to be there: it is its own, and so is the Service that it names."""
+        """Whether an object that a service claims is to exist: the service owns it, and the Service that it names."""
         if self.owner(place) != key:
             return False
         metadata = self.part(key).objects[place]["metadata"] if place in self.part(key).objects else {}
@@ -96,14 +96,14 @@ class DesiredState:
         return claims[0]
 
     def part(self, key: ServiceKey) -> Desired:
-        """Return what one service wants, without regard to others."""
+        """Return the claims of one service, regardless of other services."""
         return self._parts.get(key, _NOTHING)
 
     def __iter__(self) -> Iterator[ServiceKey]:
         return iter(self._parts)
 
     def problems(self) -> tuple[ExportProblem, ...]:
-        """Return the problems of all services, in their order."""
+        """Return the problems of all services, sorted."""
         found = [problem for key in sorted(self._parts) for problem in self._parts[key].problems]
         taken = [
             ExportProblem(
@@ -113,7 +113,7 @@ class DesiredState:
                 "",
                 f"{place.resource} {place.name} is service {winner.service}'s, so that this one's is not there",
             )
-            # Nearly all of some ten thousand objects have one claim: only the others are sorted.
+            # Nearly all of some ten thousand objects have one claim: only multiple claims are sorted.
             for place, claims in sorted(each for each in self._claims.items() if len(each[1]) > 1)
             for winner in (self._winner(place, claims),)
             for loser in claims

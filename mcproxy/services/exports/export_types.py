@@ -16,37 +16,37 @@ MAX_EXPORTS = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
-    """All that is known of one cluster about one service. Objects are JSON, as the cluster has sent them.
+    """The known state of one service in one cluster. Objects are JSON, as the cluster has sent them.
 
-    A cluster that is away keeps its last known view; one that was never read since the start has `known` False.
+    An unreachable cluster keeps its last known view; `known` is False for a cluster that was not read since the start.
     """
 
     known: bool = True
-    """Whether everything below has been read (or restored from a file) once; else nothing is concluded from it."""
+    """Whether everything below has been read (or restored from a file) once; else no conclusion is drawn from it."""
     unreachable_for: float = 0.0
-    """Seconds for which what is below, or nothing, has been the last that was known; 0: it is followed."""
+    """Seconds since the view was last up to date; 0: the cluster is followed."""
     namespace_exists: bool | None = None
-    """None: not followed, so that an attempt to write tells."""
+    """None: namespaces are not followed, so that only an attempt to write shows it."""
     cluster_id: str = ""
     """The id of the cluster in its clusterset (`controller.cluster_views`); "": its name in the configuration."""
     families_refused: bool = False
-    """Whether the cluster has refused the Service of a ServiceImport, since it has none of its IP families."""
+    """Whether the cluster has refused the Service of a ServiceImport because it lacks its IP families."""
     multicluster_version: str | None = None
-    """The version in which the cluster serves ServiceExports and ServiceImports; None: it does not."""
+    """The version in which the cluster serves ServiceExports and ServiceImports; None if it does not serve them."""
     service: bytes | None = None
     slices: tuple[bytes, ...] = ()
     """EndpointSlices with the label kubernetes.io/service-name of the service, in any order."""
     export: bytes | None = None
     """The ServiceExport with the service's name."""
     export_admitted: bool = True
-    """Whether the ServiceExport is among those of the cluster that count (`controller.object_index`)."""
+    """Whether the ServiceExport is within the quota of the cluster (`controller.object_index`)."""
     derived: Mapping[ObjectKey, bytes] = field(default_factory=dict)
-    """What of `derived_names` the cluster has, whoever made it, and all objects of ours that are derived from the
+    """The existing objects of `derived_names`, ours or foreign, and all objects of ours that are derived from the
     service (`object_keys.source_of`)."""
 
 
 class ProblemKind(enum.StrEnum):
-    """Why something is not as an export says."""
+    """Why an export is not carried out as specified."""
 
     NO_NAMESPACE = "NoNamespace"
     NO_SERVICE = "NoService"
@@ -65,32 +65,32 @@ class ProblemKind(enum.StrEnum):
 
 
 class ExportProblem(NamedTuple):
-    """Something that an operator should know about: one line of log, status and status page. Bounded text."""
+    """A problem for operators: one line of the log, the status and the status page. Bounded text."""
 
     key: ServiceKey
     kind: ProblemKind
     cluster: str
-    """Where it is: a source for what it sends, an importing cluster for what is in the way there."""
+    """The cluster at fault: a source for its objects, an importing cluster for objects in the way there."""
     export: str
-    """The name of the entry of `serviceExports`; "" for what was discovered."""
+    """The name of the entry of `serviceExports`; "" for ServiceExports."""
     message: str
-    """What is wrong and, where there is something, what to do, in one line."""
+    """The problem and, if there is one, the remedy, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """The objects that clusters have to have. Equal inputs give equal values, whatever the order within them."""
+    """The desired objects of all clusters. Equal inputs give equal values, whatever their order."""
 
     objects: Mapping[ObjectKey, dict[str, Any]] = field(default_factory=dict)
     """Apply configurations, without status; never changed in place (clusters share parts of them)."""
     statuses: Mapping[ObjectKey, dict[str, Any]] = field(default_factory=dict)
-    """`status` of ServiceImports that are in `objects`, and of ServiceExports, which are their users'. Conditions are
-    without lastTransitionTime: `conflict_resolution.with_transition_times` adds it."""
+    """`status` of the ServiceImports in `objects`, and of ServiceExports, which users own. Conditions have no
+    lastTransitionTime: `conflict_resolution.with_transition_times` adds it."""
     kept: frozenset[ObjectKey] = frozenset()
-    """Objects of ours that stay as they are, neither written nor deleted: their source is not known."""
+    """Objects of ours that are neither written nor deleted, because the state of their source is unknown."""
     problems: tuple[ExportProblem, ...] = ()
     owners: Mapping[ObjectKey, ObjectKey] = field(default_factory=dict)
-    """Of what is in `objects`: with which object of the cluster it goes (a Service or a ServiceImport)."""
+    """The owners (a Service or a ServiceImport of the same cluster) of `objects`."""
 
 
 class Exports:
@@ -104,7 +104,7 @@ class Exports:
         discovery: model.ServiceDiscovery,
         clusters: tuple[str, ...],
     ) -> None:
-        """`clusters`: the names of all clusters of the configuration, by which names of objects are told apart."""
+        """`clusters`: the names of all clusters of the configuration, which keep names of objects unambiguous."""
         self.discovery = discovery
         self.clusters = frozenset(clusters)
         by_key: dict[ServiceKey, list[model.ServiceExport]] = {}
@@ -113,7 +113,7 @@ class Exports:
         self._by_key = {key: tuple(found) for key, found in by_key.items()}
 
     def of(self, key: ServiceKey) -> tuple[model.ServiceExport, ...]:
-        """Return the entries of `serviceExports` for a service, in the order of the file."""
+        """Return the entries of `serviceExports` for a service, in the order of the configuration."""
         return self._by_key.get(key, ())
 
     def __iter__(self) -> Iterator[ServiceKey]:

@@ -1,4 +1,4 @@
-"""The EndpointSlices of a source cluster as other clusters get them: addresses, ports and bounds. Pure, linear."""
+"""Converts the EndpointSlices of a source cluster for other clusters: addresses, ports and bounds. Pure, linear."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ from mcproxy.services.exports.source_objects import (
 )
 
 MAX_WRITTEN = 100
-"""Endpoints of a slice that is written, as Kubernetes' own controller has them: one change is no large object."""
+"""Endpoints of one written slice, as with Kubernetes' own controller, so that a change does not write a large
+object."""
 
 HINTED = frozenset(("PreferSameZone", "PreferClose"))
-"""The values of trafficDistribution for which endpoints are hinted to the clients of their zone (KEP-4444)."""
+"""The values of trafficDistribution for which endpoints get hints for the clients of their zone (KEP-4444)."""
 
 
 class SourceSlice(NamedTuple):
-    """The imported part of one EndpointSlice, the same for all clusters but that of the slice.
+    """The imported part of one EndpointSlice, the same for all clusters but its own.
 
-    One of more than `MAX_WRITTEN` endpoints is several.
+    A slice of more than `MAX_WRITTEN` endpoints is split.
     """
 
     name: str
@@ -40,9 +41,9 @@ class SourceSlice(NamedTuple):
     address_type: str
     endpoints: Sequence[Mapping[str, Any]]
     local_endpoints: Sequence[Mapping[str, Any]]
-    """With the names of nodes: for the cluster of the slice itself."""
+    """With the names of nodes, for the slice's own cluster."""
     ports: tuple[Port, ...]
-    """The slice's own, by name."""
+    """The ports of the slice, by name."""
 
 
 def read_slices(
@@ -52,10 +53,10 @@ def read_slices(
     report: ProblemReport,
     most: model.ExportBounds,
 ) -> tuple[SourceSlice, ...]:
-    """Return the slices of a service that may be exported, by name, within the bounds of one service.
+    """Return the exportable slices of a service by name, within the bounds of one service.
 
-    An endpoint counts as often as it has addresses. Twice as many as are exported are looked at, refused ones too,
-    before the other slices are left out unread.
+    An endpoint counts once for each address. Up to twice the exported number is checked, refused addresses included;
+    the remaining slices are left out unread.
     """
     found: dict[str, bytes] = {}
     for data in sorted(read):
@@ -99,10 +100,10 @@ def read_slices(
 def with_zone_hints(
     sources: Sequence[tuple[ExportedService | None, tuple[SourceSlice, ...]]],
 ) -> Sequence[tuple[SourceSlice, ...]]:
-    """Return the slices of each source, with hints to the clients of each endpoint's zone (KEP-4444).
+    """Return the slices of each source, with hints for the clients of each endpoint's zone (KEP-4444).
 
-    Empty: none is to have hints, since no Service asks for them, or some ready endpoint has no zone: kube-proxy looks
-    at hints only if all ready endpoints have them (kubernetes `pkg/proxy/topology.go`).
+    Empty if no Service requests hints, or if a ready endpoint has no zone: kube-proxy uses hints only if all ready
+    endpoints have them (kubernetes `pkg/proxy/topology.go`).
     """
     if not any(service is not None and service.traffic_distribution in HINTED for service, _ in sources):
         return ()
@@ -121,9 +122,9 @@ def _with_zone_hints(each: SourceSlice) -> SourceSlice:
 
 
 def slice_ports(each: SourceSlice, source: ExportedService, merged: ExportedService) -> tuple[Port, ...]:
-    """Return a slice's ports with the names that the merged service has for them, without those that it has not."""
+    """Return the ports of a slice under the names of the merged service, without ports that it does not have."""
     if not source.ports or (merged.headless and not merged.ports):
-        return each.ports  # a headless Service needs none, and its slices may have ports nevertheless
+        return each.ports  # a headless Service needs no ports, but its slices may have some
     names = port_names(source, merged)
     return tuple(sorted(port._replace(name=names[port.name]) for port in each.ports if port.name in names))
 
@@ -131,10 +132,10 @@ def slice_ports(each: SourceSlice, source: ExportedService, merged: ExportedServ
 def declared_ports(
     each: SourceSlice, source: ExportedService | None, declared: Sequence[model.ServicePort]
 ) -> tuple[Port, ...]:
-    """Return a slice's ports for the ports that an entry of `serviceExports` declares.
+    """Return the ports of a slice for the declared ports of an entry of `serviceExports`.
 
-    `targetPort` is a number of the pods, or the name of a port of the slice; without it, it is the port of the slice
-    that has the declared name, or that of the source's Service with the declared number.
+    `targetPort` is a port number of the pods, or the name of a port of the slice; the default is the slice's port of
+    the declared name, or that of the source Service's port with the declared number.
     """
     by_name = {port.name: port for port in each.ports}
     ports: list[Port] = []
@@ -173,7 +174,7 @@ def _source_slices(
             addresses.append(address)
         if addresses:
             key = tuple(address.text for address in addresses)
-            # Of two endpoints with one address, which no cluster has, always the same one.
+            # Of two endpoints with one address, which no valid cluster has, always the same one is taken.
             before = by_addresses.get(key)
             by_addresses[key] = found if before is None else min(before, found, key=repr)
     ordered = sorted(by_addresses.items())

@@ -1,4 +1,4 @@
-"""Keys and owners of the objects that exports are made of. Pure."""
+"""Keys and owners of the objects of exports. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mcproxy.services.api_types import (
 )
 
 CLUSTERSET = "clusterset"
-"""The prefix of Services and EndpointSlices that ServiceExports make."""
+"""The prefix of the Services and EndpointSlices that ServiceExports create."""
 
 
 class ObjectKey(NamedTuple):
@@ -37,7 +37,7 @@ class ObjectKey(NamedTuple):
 
 
 class ServiceKey(NamedTuple):
-    """A service that is exported; all that is derived from it is in the same namespace."""
+    """An exported service; all objects derived from it are in the same namespace."""
 
     namespace: str
     service: str
@@ -64,22 +64,22 @@ def export_object(cluster: str, version: str, namespace: str, name: str) -> Obje
 
 
 def is_discovered(key: ObjectKey) -> bool:
-    """Whether an object of ours is there because of ServiceExports, and not of an entry of the file."""
+    """Whether ServiceExports have created an object of ours, rather than an entry of `serviceExports`."""
     return key.resource == IMPORTS or key.name.startswith(f"{CLUSTERSET}-")
 
 
 def managed_by_label(resource: str) -> str:
-    """Return the label that says who manages objects of a resource."""
+    """Return the label that names the manager of objects of a resource."""
     return SLICE_MANAGED_BY if resource == SLICES else MANAGED_BY
 
 
 def is_ours(resource: str, labels: Mapping[str, Any]) -> bool:
-    """Whether an object with these labels is one that this program made: only such ones are changed or deleted."""
+    """Whether mcproxy has created an object with these labels: only such objects are changed or deleted."""
     return labels.get(managed_by_label(resource)) == MANAGER
 
 
 def source_of(resource: str, namespace: str, labels: Mapping[str, Any]) -> ServiceKey | None:
-    """Return what an object of ours is derived from; None for any other object."""
+    """Return the service from which an object of ours is derived; None for a foreign object."""
     service = labels.get(SOURCE_SERVICE)
     if not is_ours(resource, labels) or not isinstance(service, str):
         return None
@@ -88,29 +88,29 @@ def source_of(resource: str, namespace: str, labels: Mapping[str, Any]) -> Servi
 
 # -- names ----------------------------------------------------------------------------------------------------
 #
-# Names of derived objects: readable, within Kubernetes' bounds, and never one name for two sources. Pure.
+# Names of derived objects: readable, within Kubernetes' bounds, and different for different sources. Pure.
 #
-# A name of a slice is exact (`imported-CLUSTER-SLICE`) unless it is too long or could be read in two ways. Such a one
-# ends with ``-h`` and 128 bits of a hash of what it stands for; a name that ends so by itself gets a hash too. So an
-# exact name never equals one with a hash, and a hostile cluster cannot choose a name that takes another source's place.
+# The name of a slice is exact (`imported-CLUSTER-SLICE`) unless it would be too long or ambiguous. Then it ends with
+# ``-h`` and 128 bits of a hash of its source; an exact name with such an end gets a hash too. So an exact name never
+# equals one with a hash, and a hostile cluster cannot choose a name that takes another source's place.
 #
 # The name of a Service (`derived-SERVICE`) that would pass 63 characters is cut, and ends with a short hash that
-# anybody can compute who has to know it (services.md). Of two that share one, for somebody has searched for the
-# other, the one that is there keeps it (`DesiredState`).
+# clients can compute too (services.md). If somebody has searched for a service with the same hash, the existing one
+# keeps the name (`DesiredState`).
 
 
 MAX_NAME = 253
 MAX_LABEL = 63
-"""Characters of a Service's name, and of the value of a label."""
+"""Maximum of characters of a Service's name, and of the value of a label."""
 
 _HASHED = re.compile(r"-h[0-9a-f]{32}\Z")
 
 
 def slice_name(prefix: str, cluster: str, name: str, clusters: Collection[str], part: int = 0) -> str:
-    """Return the name of the copy of an EndpointSlice: ``PREFIX-CLUSTER-NAME``, without prefix ``CLUSTER-NAME``.
+    """Return the name of a copied EndpointSlice: ``PREFIX-CLUSTER-NAME``, or ``CLUSTER-NAME`` without a prefix.
 
-    `clusters` are the names of all clusters: where one of them continues with the beginning of `name` (`a` and `a-b`,
-    for the slice `b-c` of `a`), the name has a hash. So have all parts of a slice but the first.
+    `clusters` are the names of all clusters: where the name would be ambiguous (the slice `b-c` of `a`, if there is a
+    cluster `a-b`), it has a hash. So do all parts of a split slice but the first.
     """
     ambiguous = any(
         other.startswith(f"{cluster}-") and f"{cluster}-{name}".startswith(f"{other}-") for other in clusters
@@ -121,9 +121,9 @@ def slice_name(prefix: str, cluster: str, name: str, clusters: Collection[str], 
 
 
 def service_name(prefix: str, namespace: str, service: str) -> str:
-    """Return the name of the Service that is derived from `service`: ``PREFIX-SERVICE``.
+    """Return the name of the Service derived from `service`: ``PREFIX-SERVICE``.
 
-    One that is too long ends in ``-`` and 10 characters of lower-case base32hex(SHA-256("NAMESPACE/SERVICE")).
+    A name that would be too long ends in ``-`` and 10 characters of lower-case base32hex(SHA-256("NAMESPACE/SERVICE")).
     """
     name = f"{prefix}-{service}"
     if len(name) <= MAX_LABEL:
@@ -133,7 +133,7 @@ def service_name(prefix: str, namespace: str, service: str) -> str:
 
 
 def label_value(name: str) -> str:
-    """Return a cluster's name as the value of a label, which may be 63 characters long."""
+    """Return a cluster's name as a label value, within 63 characters."""
     return _bounded(name, name, MAX_LABEL, ambiguous=False)
 
 

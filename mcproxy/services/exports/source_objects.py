@@ -1,7 +1,7 @@
-"""Services, EndpointSlices and ServiceExports as a cluster has sent them, read with types and bounds.
+"""Reads the Services, EndpointSlices and ServiceExports of a cluster, with checks of types and bounds.
 
-A source cluster is hostile: whatever its objects say goes into the API of other clusters. So nothing is copied that has
-not been looked at here: a field that is not what Kubernetes' own validation accepts is left out, or the object is.
+A source cluster counts as hostile, since its objects are copied into the API of other clusters. So everything that is
+copied is checked here: a field that Kubernetes' own validation would not accept is left out, or the whole object.
 
 Sources: k8s.io/api `core/v1`, `discovery/v1`; kubernetes `pkg/apis/discovery/validation`; KEP-1645.
 """
@@ -30,11 +30,11 @@ from mcproxy.services.api_types import (
 )
 
 MAX_PORTS = 100
-"""Of one Service or slice."""
+"""Ports of one Service or slice."""
 MAX_EXPORTED = 64
-"""Labels that a ServiceExport gives, and as many annotations."""
+"""Maximum of labels, and of annotations, of one ServiceExport."""
 MAX_ANNOTATIONS = 16 << 10
-"""Bytes of all annotations that a ServiceExport gives."""
+"""Maximum of bytes of all annotations of one ServiceExport."""
 
 PROTOCOLS = ("TCP", "UDP", "SCTP")
 FAMILIES = ("IPv4", "IPv6")
@@ -47,16 +47,16 @@ _POLICIES = frozenset(("Cluster", "Local"))
 _FAMILY_POLICIES = frozenset(("SingleStack", "PreferDualStack", "RequireDualStack"))
 _TRAFFIC_DISTRIBUTIONS = frozenset(("PreferClose", "PreferSameZone", "PreferSameNode"))
 _OTHER_IMPORTERS = ("karmada.io", "submariner.io", "mesh-controller.cilium.io", "aws-cloud-map-mcs-controller-for-k8s")
-"""The ends of the values of endpointslice.kubernetes.io/managed-by that importers of other projects set."""
+"""Suffixes of the values of endpointslice.kubernetes.io/managed-by that importers of other projects set."""
 _CACHED_FROM = "resource.karmada.io/cached-from-cluster"
-"""An annotation that the caches put on what they hold (`aggregate.cache.decoder`)."""
+"""An annotation that the caches add to their objects (`aggregate.cache.decoder`)."""
 _FALSE = ("Ready", "False")
 _RESERVED = ("kubernetes.io", "k8s.io", MANAGER)
 _RECOMMENDED = frozenset(f"app.kubernetes.io/{name}" for name in ("name", "version", "component", "part-of"))
 
 
 class Port(NamedTuple):
-    """A port of a Service or slice; of a slice `number` is the pods'."""
+    """A port of a Service or slice; in a slice `number` is the port of the pods."""
 
     name: str
     number: int
@@ -65,12 +65,12 @@ class Port(NamedTuple):
 
     @property
     def address(self) -> tuple[str, int]:
-        """What two ports of a Service may not both have."""
+        """The key that no two ports of a Service may share."""
         return self.protocol, self.number
 
 
 class ExportedService(NamedTuple):
-    """A Service, as far as another cluster gets to know it."""
+    """The parts of a Service that other clusters get."""
 
     type: str = "ClusterIP"
     headless: bool = False
@@ -78,18 +78,18 @@ class ExportedService(NamedTuple):
     session_affinity: str = "None"  # None | ClientIP
     affinity_timeout: int | None = None  # seconds
     families: tuple[str, ...] = ()
-    family_policy: str | None = None  # SingleStack | PreferDualStack | RequireDualStack; None: not said
+    family_policy: str | None = None  # SingleStack | PreferDualStack | RequireDualStack; None: not set
     internal_traffic_policy: str | None = None
     traffic_distribution: str | None = None
     publish_not_ready: bool = False
-    """Names of a headless Service have the addresses of endpoints that are not ready too."""
+    """The DNS name of a headless Service also resolves to endpoints that are not ready."""
     imported: bool = False
-    """It is itself derived from a service of another cluster."""
+    """Whether it is itself derived from a service of another cluster."""
     cluster_ips: tuple[str, ...] = ()
 
 
 class ExportedEndpoint(NamedTuple):
-    """An endpoint; its address is text that nobody has looked at yet."""
+    """An endpoint; its addresses are unchecked text."""
 
     addresses: tuple[str, ...]
     ready: bool | None = None
@@ -101,7 +101,7 @@ class ExportedEndpoint(NamedTuple):
 
 
 class ExportedSlice(NamedTuple):
-    """An EndpointSlice that is its cluster's own."""
+    """An EndpointSlice of the cluster itself, not imported."""
 
     name: str
     address_type: str
@@ -110,22 +110,22 @@ class ExportedSlice(NamedTuple):
 
 
 class Import(NamedTuple):
-    """A ServiceImport, and what it says of its service."""
+    """A ServiceImport with the properties of its service."""
 
     service: ExportedService
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     clusters: tuple[str, ...]
-    """Those that its status names, by their ids."""
+    """The clusters in its status, by their ids."""
     not_ready: tuple[str, str] = ("", "")
-    """Reason and message of its condition Ready, where that is False."""
+    """Reason and message of its condition Ready, if that is False."""
 
 
 class Export(NamedTuple):
     """A ServiceExport."""
 
     created: datetime | None
-    """None: not said, or not readable; such a one is the newest."""
+    """None: missing or malformed; it then counts as the newest."""
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
 
@@ -255,9 +255,9 @@ def read_service(data: bytes) -> ExportedService:
 
 
 def read_slice_name(data: bytes) -> str | None:
-    """Return the name of an EndpointSlice, which takes a fraction of the time that the whole takes.
+    """Return the name of an EndpointSlice, in a fraction of the time that decoding the whole takes.
 
-    None for one that is itself imported from another cluster. Raises UnreadableObject.
+    None if it is itself imported from another cluster. Raises UnreadableObject.
     """
     metadata = decode(_IDENTITY, data).metadata
     if _is_imported(metadata.labels or {}):
@@ -276,7 +276,7 @@ def read_slice(name: str, data: bytes) -> ExportedSlice:
 
 
 def read_export(data: bytes) -> Export:
-    """Return a ServiceExport, with the labels and annotations that it may give. Raises UnreadableObject."""
+    """Return a ServiceExport, with its labels and annotations that may be copied. Raises UnreadableObject."""
     found = decode(_EXPORT, data)
     spec = found.spec or _ExportSpec()
     return Export(
@@ -354,7 +354,7 @@ def _endpoint(read: _Endpoint) -> ExportedEndpoint:
 
 
 def _service_ports(read: list[PortJSON] | None) -> tuple[Port, ...]:
-    """Return ports in order, without those that conflict with a port before them."""
+    """Return the ports in order, without any that conflicts with an earlier one."""
     ports: list[Port] = []
     names, numbers = set[str](), set[tuple[str, int]]()
     for each in (read or ())[:MAX_PORTS]:
@@ -368,7 +368,7 @@ def _service_ports(read: list[PortJSON] | None) -> tuple[Port, ...]:
 
 
 def _slice_ports(read: list[PortJSON] | None) -> tuple[Port, ...]:
-    """Return ports by name. A port without number stands for all ports: no Service has such a one."""
+    """Return the ports by name, without ports that have no number: these mean all ports, which no Service has."""
     ports: dict[str, Port] = {}
     for each in (read or ())[:MAX_PORTS]:
         port = _port(each)
@@ -388,10 +388,10 @@ def _port(read: PortJSON) -> Port | None:
 
 
 def _exported(read: Mapping[str, str], values: re.Pattern[str] | None) -> dict[str, str]:
-    """Return what of labels or annotations may be put on objects of other clusters, by key.
+    """Return the labels or annotations that may be copied to objects of other clusters.
 
-    Keys of Kubernetes and of this program mean something to controllers there, so that a source cluster may not set
-    them; the recommended labels say what an application is, and nothing else.
+    Keys of Kubernetes and of mcproxy control controllers there, so a source cluster may not set them; the recommended
+    labels, which only describe an application, may be copied.
     """
     found: dict[str, str] = {}
     size = 0

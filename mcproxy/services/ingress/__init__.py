@@ -1,1 +1,1 @@
-"""HTTP from outside to services in several clusters."""
+"""Ingresses: HTTP from outside to services in several clusters."""

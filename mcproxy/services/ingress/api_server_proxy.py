@@ -2,14 +2,14 @@
 
     /path  ->  /api/v1/namespaces/NAMESPACE/services/[https:]NAME:PORT/proxy/path, as the proxy itself
 
-The API server takes the request for one of the proxy's own, so nothing of the client may be an identity there: all
-fields that Kubernetes reads as one are removed, the client's Authorization too, which no pod gets this way (the API
-server would not pass it on either). Path and query stay behind `proxy/`: the router has refused dot segments in
-whatever spelling. What the API server adds for clients of its own is taken off responses: the prefix in Location and in
-links of HTML, and the fields that name its audit event and its queues. An answer of its own is replaced.
+The API server sees a request of the proxy itself, so no field of the client may act as an identity there: all fields
+that Kubernetes reads as one are removed, including the client's Authorization, which pods do not get this way (the API
+server would not pass it on either). Path and query stay behind `proxy/`: the router has refused dot segments in any
+spelling. What the API server adds to responses is removed: the prefix in Location and in links of HTML, and the fields
+that name its audit event and its queues. A response of the API server itself is replaced.
 
 Source: k8s.io/apimachinery `pkg/util/proxy/{transport,upgradeaware}.go`, k8s.io/kubernetes
-`pkg/registry/core/service/proxy.go`. It uses HTTP/1.1 to pods, so gRPC does not pass.
+`pkg/registry/core/service/proxy.go`. The API server uses HTTP/1.1 to pods, so gRPC does not pass.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ log = Logger(__name__)
 
 # -- answers of an API server in place of the service ---------------------------------------------------------
 #
-# Responses that come through an API server, without what it has added, and without its own answers. Pure.
+# Removes the additions of an API server from responses, and replaces its own responses. Pure.
 #
-# A Status says more than a client of an ingress may know: the name of the proxy's user and its missing right (403),
-# the addresses of pods that could not be connected to (503). Such a body is replaced by a sentence. It is known by
-# how it begins: API servers encode a Status as JSON, which they indent for browsers and curl, as YAML, Protobuf or
-# CBOR, as the client's Accept says.
+# A Status contains more than a client of an ingress may know: the name of the proxy's user and its missing right (403),
+# the addresses of unreachable pods (503). Such a body is replaced by a sentence. It is recognized by its beginning: API
+# servers encode a Status as JSON (indented for browsers and curl), YAML, Protobuf or CBOR, according to the client's
+# Accept.
 #
-# What the API server adds for clients of its own is taken off a response of the service.
+# The additions of the API server are removed from responses of the service.
 #
 # Source: k8s.io/apimachinery `pkg/runtime/serializer`, k8s.io/apiserver `pkg/endpoints/handlers/responsewriters`.
 
@@ -51,19 +51,19 @@ MOST_KEPT = 4096
 """Bytes of a Status that are kept for operators."""
 _BEGINNINGS = (
     b'{"kind":"Status","apiVersion":"v1",',
-    b"apiVersion:v1code:",  # the fields of YAML are in order
+    b"apiVersion:v1code:",  # YAML has sorted fields
     b"k8s\x00",  # the envelope of Protobuf
     b"\xd9\xd9\xf7",  # CBOR, self-described
 )
 _MESSAGE = re.compile(rb'"message":\s*"((?:[^"\\]|\\.){0,400})')
 _LEFT = re.compile(rb"(?im)^(?:date|retry-after):[^\n]*\n")
-_UNDECIDED = 512  # bytes that are waited for: so many spaces are in no Status
+_UNDECIDED = 512  # bytes to wait for: no Status has so many spaces
 _OF_THE_API_SERVER = re.compile(rb"(?im)^(?:audit-id|x-kubernetes-pf-[a-z-]+):[^\n]*\n")
 _LOCATION = re.compile(rb"(?im)^((?:content-)?location:[ \t]*(?:https?://[^/\r\n]*)?)([^\r\n]*)")
 
 
 class ResponseRewriter:
-    """The sink of a response, which takes off what the API server has added, and hands it on."""
+    """The sink of a response: removes the additions of the API server and passes the rest on."""
 
     __slots__ = (
         "_body",
@@ -84,16 +84,16 @@ class ResponseRewriter:
         self._prefix = prefix
         self._refused = refused
         self._removal: Removal | None = None
-        self._head: ResponseHead | None = None  # until it is known whose answer it is
-        self._body = b""  # the beginning, until then; of a Status so much as is kept
-        self._status = 0  # of the API server's own answer
+        self._head: ResponseHead | None = None  # until the sender of the response is known
+        self._body = b""  # its beginning until then; of a Status the part that is kept
+        self._status = 0  # of the API server's own response
         self.response_interim = sink.response_interim
         self.response_failed = sink.response_failed
         self.pause_request = sink.pause_request
         self.resume_request = sink.resume_request
 
     def _adapt(self, head: ResponseHead) -> bool:
-        """Change the head; return whether the body is HTML with links to change."""
+        """Rewrite the head; return whether the body is HTML with links to rewrite."""
         head.fields = response_fields(head.fields, self._prefix)
         kind = head.header(b"content-type") or b""
         return kind.lower().startswith(b"text/html") and head.header(b"content-encoding") is None
@@ -176,13 +176,13 @@ class ResponseRewriter:
 
 
 def response_fields(fields: bytes, prefix: bytes) -> bytes:
-    """Return the fields of a response without what the API server has added."""
+    """Return the fields of a response without the additions of the API server."""
     fields = _OF_THE_API_SERVER.sub(b"", fields)
     return _LOCATION.sub(lambda match: match[1] + (match[2].replace(prefix, b"", 1) or b"/"), fields)
 
 
 class Removal:
-    """Removes a word from a stream of bytes; `held` is the end, which may be the beginning of the word."""
+    """Removes a word from a stream of bytes; `held` is the last part, which may be the beginning of the word."""
 
     __slots__ = ("_word", "held")
 
@@ -193,7 +193,7 @@ class Removal:
     def feed(self, data: bytes) -> bytes:
         """Return what can be passed on."""
         word = self._word
-        *before, last = (self.held + data).split(word)  # nothing from before a word is the beginning of another one
+        *before, last = (self.held + data).split(word)  # no part before a word is the beginning of another one
         self.held = b""
         for size in range(min(len(word) - 1, len(last)), 0, -1):
             if last.endswith(word[:size]):
@@ -204,7 +204,7 @@ class Removal:
 
 
 def begins_status(body: bytes) -> bool | None:
-    """Return whether a body that begins so is a Status; None: more of it decides."""
+    """Return whether a body with this beginning is a Status; None: more of it is needed."""
     read = b"".join(body[:_UNDECIDED].split())
     if any(read.startswith(each) for each in _BEGINNINGS):
         return True
@@ -214,7 +214,7 @@ def begins_status(body: bytes) -> bool | None:
 
 
 def answer_in_place(status: int, fields: bytes) -> tuple[bytes, bytes]:
-    """Return the fields and the body that a client gets in place of a Status with these fields."""
+    """Return the fields and the body of the response in place of a Status with these fields."""
     phrase = REASON_PHRASES.get(status, b"Unknown")
     body = b"%d %b: the cluster did not pass the request on to the service\n" % (status, phrase)
     own = b"Content-Type: text/plain; charset=utf-8\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
@@ -222,7 +222,7 @@ def answer_in_place(status: int, fields: bytes) -> tuple[bytes, bytes]:
 
 
 def message_of(body: bytes) -> str:
-    """Return what a Status says, as far as it is printable, for operators."""
+    """Return the printable message of a Status, for operators."""
     found = _MESSAGE.search(body)
     text = (found[1] if found is not None else b"").replace(b'\\"', b'"').decode("utf-8", "replace")
     return "".join(each if each.isprintable() else " " for each in text)
@@ -230,16 +230,17 @@ def message_of(body: bytes) -> str:
 
 #: Endpoints of a cluster to which one request tries to connect.
 _MAX_CONNECTS = 3
-#: What `split_identity_headers` removes beside identities, and the ingress has made itself (`forwarded_headers`).
+# : The fields that `split_identity_headers` removes along with identities, but the ingress has set
+# (`forwarded_headers`).
 _FORWARDED = re.compile(rb"(?im)^(?:x-forwarded-(?:for|proto|host)|x-real-ip|forwarded):[^\n]*\n")
-# The API server could decode only these to find links; without any it rewrites what it can read, and so do we. With a
-# client's Audit-ID anybody could put lines beside those of others in its audit log.
+# Accept-Encoding: the API server rewrites links only in bodies that it can decode. Audit-ID: with a chosen one, a
+# client could confuse its entries in the audit log with those of others.
 _NOT_FOR_IT = re.compile(rb"(?im)^(?:accept-encoding|audit[-_]id):[^\n]*\n")
 _CREDENTIALS = re.compile(rb"(?im)^(?:authorization|sec[-_]websocket[-_]protocol):[^\n]*\n")
 
 
 class ServiceBehindAPIServer:
-    """A service in a cluster, a `Target`. `cluster` returns the cluster in force, None if there is none any more."""
+    """A service in a cluster, a `Target`. `cluster` returns the cluster in force, or None after its removal."""
 
     __slots__ = ("_cluster", "_gone", "_refused", "in_flight", "prefix")
 
@@ -267,7 +268,7 @@ class ServiceBehindAPIServer:
         self._gone = True
 
     def take(self, *, upgrade: bool) -> ClientStream | None:
-        """Return a stream of HTTP/1.1, for what a pod answers could end a connection that others share."""
+        """Return a stream of HTTP/1.1, since the response of a pod could end a connection that other requests share."""
         cluster = self._cluster()
         if cluster is None or not cluster.credentials.is_ready:
             return None
@@ -278,7 +279,7 @@ class ServiceBehindAPIServer:
         try:
             return None if stream is None else _Proxied(stream, cluster, endpoint, self.prefix, self._refused)
         except CredentialError:
-            return None  # `open` says why
+            return None  # `open` reports the cause
 
     def open(self, *, upgrade: bool) -> Deferred[ClientStream]:
         return Deferred.fromCoroutine(self._open())
@@ -315,7 +316,7 @@ class ServiceBehindAPIServer:
 
 
 class _Proxied:
-    """A `ClientStream` whose request is the proxy's own, to a service."""
+    """A `ClientStream` that sends the request as the proxy itself, to a service."""
 
     __slots__ = (
         "_authority",
@@ -389,7 +390,7 @@ class _Proxied:
 
 
 def request_fields(fields: bytes) -> bytes:
-    """Return the fields of a client's request that are passed on, and those that the ingress made of its origin."""
+    """Return the fields of a client's request to pass on, and those that name its origin."""
     forwarded = b"".join(_FORWARDED.findall(fields))
     try:
         kept = split_identity_headers(fields).fields

@@ -14,15 +14,15 @@ from mcproxy.services.ingress.router import Route, RouteChanges
 from mcproxy.upstream.balancing.round_robin import SmoothWeightedRoundRobin
 
 RETRY_SHARE = 0.2
-"""Requests that may be sent again, for each request: a backend that is down gets a fifth more, not double."""
+"""Retries earned by each request: a backend that is down gets a fifth more requests, not double."""
 MOST_RETRIES = 50.0
-"""Retries that are saved up at most; as many may follow each other."""
+"""Maximum of saved retries, and so of retries in a row."""
 FIRST_RETRIES = 10.0
-"""Retries that a backend has at its beginning."""
+"""Retries of a new backend."""
 
 
 class Backend:
-    """One backend under one configuration; what its endpoints are is in `members`, which others may have too."""
+    """One backend under one configuration; its endpoints are in `members`, which backends may share."""
 
     __slots__ = (
         "_budget",
@@ -46,13 +46,13 @@ class Backend:
         previous: Backend | None = None,
         clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`members` are by cluster; `keys` are those of cookies. `previous` is the one that it takes the place of."""
+        """`members` are by cluster; `keys` are those of cookies. `previous` is the backend that this one replaces."""
         self.config = config
         self.balancer: EndpointBalancer
         self._budget: float
         self.service = f"{config.namespace}/{config.service}"
         self.name = f"{self.service}:{config.port}"
-        #: of requests without a host (HTTP/1.0)
+        #: for requests without a host (HTTP/1.0)
         self.authority = f"{config.service}.{config.namespace}".encode()
         self.members = dict(members)
         self.balancer = EndpointBalancer(
@@ -64,7 +64,7 @@ class Backend:
             slow_start=config.slow_start,
             clock=clock,
         )
-        #: What ConsistentHash knows a client by: of a request's fields and its client's address.
+        #: Returns ConsistentHash's key for a request, from its fields and its client's address.
         self.client_key: Callable[[bytes, str], bytes] | None = None
         if config.strategy is Strategy.CONSISTENT_HASH:
             self.client_key = client_key(config.hash_by)
@@ -74,7 +74,7 @@ class Backend:
         self._changed()
 
     def stop(self) -> None:
-        """No configuration has it any more."""
+        """Stop: no configuration has the backend any more."""
         for unsubscribe in self._unsubscribe:
             unsubscribe()
 
@@ -85,14 +85,14 @@ class Backend:
 
     @property
     def missing(self) -> bool:
-        """Whether no cluster has the Service, or its port; False while one that may get requests was not asked."""
+        """Whether no cluster with a weight has the Service or its port; False while one of them is unknown."""
         weights = self.config.weight
         return all(member.known.missing for cluster, member in self.members.items() if weights(cluster))
 
     def first(self, named: BackendEndpoint | None, key: bytes = b"") -> BackendEndpoint | None:
-        """Return the endpoint for a request that was not sent yet; None if there is none.
+        """Return the endpoint for the first attempt of a request; None if there is none.
 
-        `named`: the one that the request's affinity cookie names. `key`: of its client (`client_key`).
+        `named`: the endpoint in the request's affinity cookie. `key`: of its client (`client_key`).
         """
         if self._budget < MOST_RETRIES:
             self._budget += RETRY_SHARE
@@ -101,7 +101,7 @@ class Backend:
         return self.balancer.pick((), key)
 
     def another(self, tried: Sequence[BackendEndpoint], key: bytes = b"") -> BackendEndpoint | None:
-        """Return an endpoint for a request that has failed at `tried`; None if there is none or it is one too many."""
+        """Return an endpoint for the retry of a request that failed at `tried`; None if there is none or no budget."""
         if self._budget < 1:
             return None
         found = self.balancer.pick(tried, key)
@@ -114,9 +114,9 @@ class Backend:
 #
 # The backends of a rule and their shares of its requests.
 #
-# The share of a backend that has no endpoint is not given to the others: it is 500 or 503 (Gateway API,
-# HTTPBackendRef), unless the rule says `spill`. A client that an affinity cookie keeps at a pod stays with that pod's
-# backend, as long as the backend has a weight.
+# Requests for a backend without endpoints do not go to the others: they are answered with 500 or 503 (Gateway API,
+# HTTPBackendRef), unless the rule has `spill`. A client with an affinity cookie stays with its pod's backend as long as
+# that has a weight.
 
 
 class BackendShares:
@@ -125,7 +125,7 @@ class BackendShares:
     __slots__ = ("_among", "_smooth", "_spill", "_sticky", "backends", "weights")
 
     def __init__(self, shares: Sequence[tuple[Backend, int]], *, spill: bool, previous: BackendShares | None) -> None:
-        """`previous`: that of the rule before a reload; the turns go on if the weights are the same."""
+        """`previous`: the shares of the rule before a reload; the rotation continues if the weights are unchanged."""
         self.backends = tuple(backend for backend, _ in shares)
         self.weights = tuple(weight for _, weight in shares)
         self._spill = spill
@@ -158,7 +158,7 @@ class BackendShares:
 
 
 class LiveRoute:
-    """What a request needs of its route, made with the Runtime."""
+    """The live objects of a route, made with the Runtime."""
 
     __slots__ = (
         "body_bytes",
@@ -182,28 +182,28 @@ class LiveRoute:
         self.shares = shares
         backends = () if shares is None else shares.backends
         self.only: Backend | None = backends[0] if route.rule is None or route.rule.backend is not None else None
-        """The one backend, of which no share is to be worked out."""
+        """The only backend, so that no share has to be computed."""
         self.ingress = route.ingress.name
         self.label = route.label
         self.service = backends[0].service if len(backends) == 1 else ""
         self.labels = (self.ingress, self.label, self.service)
-        """As metrics have them, while no backend is chosen or where there is one."""
+        """Labels of metrics, if there is one backend or none is chosen yet."""
         self.cookie_path = _cookie_path(route)
         self.tls_hosts = tls_hosts
         self.redirect_port = redirect_port
         self.changes = None if route.filters is None else RouteChanges(route)
         written = None if route.filters is None else route.filters.body_bytes
         self.body_bytes = MAX_BODY if written is None else written
-        """Of a request's body at most; 0: no limit."""
+        """Maximum of bytes of a request's body; 0: no limit."""
         self.limits_calls = written is not None
-        """Whether that counts for calls of gRPC too."""
+        """Whether the limit applies to gRPC calls too."""
 
     def labels_of(self, backend: Backend | None) -> tuple[str, str, str]:
-        """Return ingress, rule and service as metrics have them."""
+        """Return ingress, rule and service, the labels of metrics."""
         return self.labels if backend is None or backend is self.only else (self.ingress, self.label, backend.service)
 
     def location(self, host: bytes, target: bytes) -> bytes | None:
-        """Return where a request without TLS for a host (`host_name`) is redirected; None: it is not."""
+        """Return the Location for a request without TLS for a host (`host_name`); None: it is not redirected."""
         if self.tls_hosts is None or not self.tls_hosts.find(host.decode("latin-1")):
             return None
         port = b"" if self.redirect_port == 443 else b":%d" % self.redirect_port
@@ -211,10 +211,9 @@ class LiveRoute:
 
 
 def _cookie_path(route: Route) -> bytes:
-    """Return the Path of a cookie: that of the rule, without a final slash (`/web/` matches /web too); "/" for all.
+    """Return the Path of a cookie: the rule's, without a final slash (`/web/` matches /web too); "/" for all.
 
-    Of a pattern there is none. A semicolon, which would end the attribute, cannot be in it: then the cookie is for the
-    path before it.
+    A Regex has none. A semicolon would end the attribute: the Path is cut before it.
     """
     if route.path_type == PathType.REGEX:
         return b"/"

@@ -1,8 +1,8 @@
-"""The endpoints of a backend in one cluster, as the endpoint table says it.
+"""The endpoints of a backend in one cluster, kept in step with the endpoint table.
 
-An endpoint that stays (address, port) keeps its health, its connections and its count of requests, whatever else
-changes. With `via: APIServer` there is one endpoint in place of all: the way through the cluster's API server, for as
-long as the service has endpoints at all. With `via: PortForward` those alone count that are pods by name.
+An endpoint with the same address and port keeps its health, its connections and its count of requests, whatever else
+changes. With `via: APIServer` one endpoint stands for all: the cluster's API server, as long as the service has any
+endpoints. With `via: PortForward` only endpoints that name a pod count.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from mcproxy.services.ingress.forward_target import Target
 log = Logger(__name__)
 
 _LONG = 0.05
-"""Seconds; after a change of endpoints that took longer, as only one of thousands does, the next one waits."""
+"""Seconds; after a change that took longer, as only one of thousands of endpoints does, the next one is delayed."""
 _REST = 10
-"""For so many times of what it took."""
+"""The delay, as a multiple of the time that the change took."""
 _MAX_REST = 2.0
 """Seconds."""
 API_SERVER = PodEndpoint("API server", 0)
-"""What stands for all endpoints of a service that is reached through its cluster."""
+"""The endpoint that stands for all endpoints of a service with `via: APIServer`."""
 
 
 class MemberKey(NamedTuple):
@@ -51,7 +51,7 @@ class MemberKey(NamedTuple):
 
 
 def member_keys(backend: IngressBackend) -> dict[str, MemberKey]:
-    """Return the keys of a backend, by cluster, in the order of the file."""
+    """Return the keys of a backend by cluster, in the order of the configuration."""
     return {
         key.cluster: MemberKey(
             key, backend.via, backend.protocol, backend.tls, backend.health_check, backend.connect_timeout
@@ -61,16 +61,16 @@ def member_keys(backend: IngressBackend) -> dict[str, MemberKey]:
 
 
 Ejected = Callable[[str, str], None]
-"""``(service, cluster)``: called when an endpoint went out because it failed."""
+"""``(service, cluster)``: called when failed requests have ejected an endpoint."""
 
 
 class Targets(Protocol):
-    """Makes and ends what an endpoint is reached by (`pod_pools`)."""
+    """Makes and releases the targets of endpoints (`pod_pools`)."""
 
     def acquire(self, key: MemberKey, pod: PodEndpoint, app_protocol: str | None) -> Target: ...
 
     def release(self, target: Target) -> None:
-        """No new requests: what runs ends by itself."""
+        """Send no new requests: those in flight end by themselves."""
 
 
 def _ignored(service: str, cluster: str) -> None:
@@ -105,7 +105,7 @@ class BackendMember:
         self._app_protocol: str | None = None
         self._started = False
         self._was_known = False
-        self._unnamed = False  # there are endpoints, none of which is a pod
+        self._unnamed = False  # there are endpoints, but none names a pod
         self._listeners: dict[int, Callable[[], None]] = {}
         self._number = 0
         self._rests_until = 0.0
@@ -114,7 +114,7 @@ class BackendMember:
         self._refresh()
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call `changed` when endpoints come, go, or are usable or not, until the returned function is called."""
+        """Call `changed` when the usable endpoints may have changed, until the returned function is called."""
         self._number += 1
         number = self._number
         self._listeners[number] = changed
@@ -125,13 +125,13 @@ class BackendMember:
         return unsubscribe
 
     def start(self) -> None:
-        """The configuration comes into force: begin the active checks. Does nothing if they run."""
+        """The configuration comes into force: start the active checks, unless they run already."""
         if self._checks is not None and not self._started:
             self._started = True
             self._checks.start()
 
     def stop(self) -> None:
-        """No backend has it any more."""
+        """Stop: no backend has this member any more."""
         if self._checks is not None:
             self._checks.stop()
         self._unsubscribe()
@@ -148,7 +148,7 @@ class BackendMember:
         self._targets.release(endpoint.target)
 
     def _table_changed(self) -> None:
-        """Take the change in, unless the last one took long: a cluster may change thousands all the time."""
+        """Apply the change, delayed if the last one took long: a cluster may change thousands at any time."""
         if self._later is not None:
             return
         began = self._clock.seconds()
@@ -174,12 +174,12 @@ class BackendMember:
         elif self.key.via is Via.PORT_FORWARD:
             pods = self._named(pods)
         before = {self._identity(each.pod): each for each in self.endpoints}
-        if known.app_protocol != self._app_protocol:  # other connections are needed
+        if known.app_protocol != self._app_protocol:  # it needs other connections
             self._app_protocol = known.app_protocol
             stays: dict[PodEndpoint, BackendEndpoint] = {}
         else:
             stays = before
-        # Those that were there when this process first heard of any are not new.
+        # The first known endpoints are not new: they have no slow start.
         since = self._clock.seconds() if self._was_known else -math.inf
         self._was_known = known.known
         found = []
@@ -202,7 +202,7 @@ class BackendMember:
         self._changed()
 
     def _named(self, pods: tuple[PodEndpoint, ...]) -> tuple[PodEndpoint, ...]:
-        """Return the endpoints that are pods; an operator is told where none of them is one."""
+        """Return the endpoints that name a pod; log a warning if none does."""
         named = tuple(each for each in pods if each.pod is not None)
         if pods and not named:
             problem = "no endpoint names its pod (targetRef), and via: PortForward reaches pods by name"
@@ -221,7 +221,7 @@ class BackendMember:
         return named
 
     def _identity(self, pod: PodEndpoint) -> PodEndpoint:
-        """Return what is equal for the same pod: address and port, and its name if that is how it is reached."""
+        """Return the identity of an endpoint: address and port, and the pod's name if it is reached by that."""
         return PodEndpoint(pod.address, pod.port, pod=pod.pod if self.key.via is Via.PORT_FORWARD else None)
 
     def _went_out(self, endpoint: BackendEndpoint, seconds: float) -> None:

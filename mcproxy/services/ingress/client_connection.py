@@ -1,6 +1,6 @@
-"""A client's connection: its address, which hosts it may carry requests for, and the results of its last request.
+"""A client's connection: its address, the hosts that it may serve, and the results of its last request.
 
-The next request often repeats host and fields of the last one.
+The next request often has the same host and fields.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _REQUEST_ID = re.compile(rb"[!-~]{1,128}")
 
 
 def host_name(host: bytes) -> bytes:
-    """Return the name in a Host header (lower case): without port and final dot; an IPv6 address in its brackets."""
+    """Return the host of a Host header in lower case, without port and final dot; IPv6 addresses keep brackets."""
     if host[:1] == b"[":
         return host[: host.find(b"]") + 1]
     name = host.partition(b":")[0]
@@ -30,12 +30,11 @@ def host_name(host: bytes) -> bytes:
 
 
 class Coverage:
-    """Which hosts a TLS connection may carry requests for.
+    """The hosts that a TLS connection may serve.
 
-    A client may send requests for other hosts over a connection if the certificate that it was shown covers them
-    (connection reuse, RFC 9113 9.1.1); any other host that this listener serves is misdirected (421, RFC 9110
-    15.5.20). A client that has sent no server name has not been shown a certificate for a name of its choice: it may
-    ask for any host, as with nginx.
+    A client may send requests for other hosts over a connection if its certificate covers them (connection reuse, RFC
+    9113 9.1.1); a request for any other host of the listener is misdirected (421, RFC 9110 15.5.20). A client without a
+    server name (SNI) got the default certificate: it may request any host, as with nginx.
     """
 
     __slots__ = ("_default", "_names", "_shown")
@@ -66,7 +65,7 @@ class Coverage:
         return table is None or table.find(name) is None
 
     def covers(self, host: bytes) -> bool:
-        """Whether a certificate of the listener is for a host: a connection with that server name is shown another."""
+        """Whether the listener has a certificate of its own for a host."""
         return self._shown.find(host.decode("latin-1")) is not None
 
 
@@ -74,22 +73,22 @@ class Handler(Protocol):
     """The handler of the requests of a connection under one Runtime (`ingress_handler`)."""
 
     def routes_of(self, connection: ServerConnection, host: bytes) -> Any:
-        """Return the routes for a host on a connection; None if it must not come on this one."""
+        """Return the routes for a host on a connection; None if this connection must not serve the host."""
 
 
 class ConnectionFields:
-    """The meaning of a block of fields and a host on this connection: computed once for requests that repeat them."""
+    """The values derived from a host and a block of fields, computed once for requests that repeat them."""
 
     __slots__ = ("address", "fields", "https", "request_id", "user_agent")
 
     def __init__(self, known: Origin) -> None:
         self.fields = known.rest + known.fields
-        """What is sent in place of the client's fields, but for the request's own identifier."""
+        """The fields to send in place of the client's, without the identifier of the request."""
         self.address = known.address
         self.https = known.https
         given = first_value(known.rest, b"x-request-id")
         self.request_id = given if given is not None and _REQUEST_ID.fullmatch(given) else b""
-        """The client's; b"" if it has none that is well-formed."""
+        """The client's identifier; b"" if it has no well-formed one."""
         if given is not None and not self.request_id:
             self.fields = _without_request_id(known.rest) + known.fields
         agent = first_value(known.rest, b"user-agent")
@@ -109,16 +108,16 @@ class Client:
         self.log_address = self.address or UNIX
         self.tls = bool(transport.is_tls)
         self.host = b""
-        """The name of the last request's host."""
+        """The host of the last request."""
         self.routes: Any = None
-        """The routes of that host; None if its requests do not belong on this connection."""
+        """The routes of that host; None if this connection must not serve it."""
         self._host: bytes | None = None
         self._trusted = trusted if trusted and self.address and is_trusted(self.address, trusted) else ()
         self._fields: bytes | None = None
         self._noted: ConnectionFields | None = None
 
     def noted(self, connection: ServerConnection, head: RequestHead) -> ConnectionFields:
-        """Take in a request's head; `host` and `routes` are those of this request then."""
+        """Process the head of a request; sets `host` and `routes`."""
         host, noted = head.host, self._noted
         if host != self._host:
             self._host = host

@@ -1,14 +1,12 @@
-"""Session affinity by cookie: which endpoint a client is to stay with. Pure.
+"""Session affinity by cookie: the endpoint with which a client stays. Pure.
 
-The value of a cookie is an HMAC of the endpoint's address, under a key that only the proxy has: it tells nothing of the
-address (a plain hash of the 2^32 addresses of IPv4 could be undone), and it is compared with those of the endpoints
-that the backend has now, so whatever a client makes up or copies from another backend names no endpoint at all. No
-state is kept for clients.
+The value of a cookie is an HMAC of the endpoint's address, under a secret key of the proxy: it does not reveal the
+address (a plain hash of the 2^32 IPv4 addresses could be reversed), and it is compared with the values of the backend's
+present endpoints, so an invented value, or one of another backend, names no endpoint. No state is kept for clients.
 
 The key comes from the private keys of the listener's certificates, so all workers, later processes and replicas with
-the same certificates understand each other's cookies; where there is none, from the process that starts the others. A
-reload with other certificates makes another key: cookies of the ones before are understood as long as the process
-lives.
+the same certificates accept each other's cookies; without certificates, from the process that starts the workers. A
+reload with other certificates makes another key: cookies under former keys are accepted as long as the process lives.
 """
 
 from __future__ import annotations
@@ -23,23 +21,23 @@ from mcproxy.config.model import AffinityCookie, IngressBackend, SameSite
 from mcproxy.services.ingress.endpoint_health import BackendEndpoint
 
 MAX_KEYS = 4
-"""Keys whose cookies are understood: the newest, and some before it."""
+"""Keys whose cookies are accepted: the newest, and some before it."""
 _CONTEXT = b"mcproxy ingress affinity 1"
 
 
 def derived_key(secrets: Iterable[bytes]) -> bytes:
-    """Return the key that is made of secrets, whatever their order; of none of them b""."""
+    """Return the key derived from secrets in any order; b"" without any."""
     found = sorted({sha256(each).digest() for each in secrets})
     return hmac.digest(b"".join(found), _CONTEXT, sha256) if found else b""
 
 
 def joined_keys(new: bytes, before: Sequence[bytes]) -> tuple[bytes, ...]:
-    """Return the keys after a reload, the one that cookies are made with first."""
+    """Return the keys after a reload, first the one that makes cookies."""
     return tuple(dict.fromkeys((new, *before)))[:MAX_KEYS]
 
 
 def cookie_pattern(name: bytes, value: bytes) -> re.Pattern[bytes]:
-    """Return what finds a cookie in a head's fields; its group is the value, of the form that is given."""
+    """Return the pattern of a cookie in the fields of a request; its group is the value, if it is well-formed."""
     return re.compile(
         rb"(?:^|\n)cookie:(?:[^\r\n]*?[; \t])??%b=(%b)(?=[; \t\r])" % (re.escape(name), value), re.IGNORECASE
     )
@@ -51,12 +49,12 @@ class CookieAffinity:
     __slots__ = ("_age", "_backend", "_keys", "_known", "_members", "_pattern", "_same_site", "_tokens", "name")
 
     def __init__(self, backend: IngressBackend, keys: Sequence[bytes]) -> None:
-        """`keys`: the first makes cookies, all are understood."""
+        """`keys`: the first makes cookies, all are accepted."""
         port = backend.port
         self._backend = f"{backend.namespace}/{backend.service}:{port}".encode()
         self._keys = tuple(keys)
         cookie = backend.cookie or AffinityCookie()
-        #: Two backends on one host have different cookies, and so each keeps its own.
+        #: The backend's part of the name: backends on one host have different cookies.
         self.name = (cookie.name or "mcproxy-" + sha256(_CONTEXT + self._backend).hexdigest()[:8]).encode()
         age = int(cookie.max_age)
         self._age = b"; Max-Age=%d" % age if age else b""
@@ -67,7 +65,7 @@ class CookieAffinity:
         self._tokens: dict[BackendEndpoint, tuple[bytes, ...]] = {}  # by key
 
     def follow(self, members: Iterable[Sequence[BackendEndpoint]]) -> None:
-        """Take in the endpoints that there are now, in each cluster."""
+        """Set the present endpoints of each cluster."""
         members = tuple(members)
         if members == self._members:
             return
@@ -82,7 +80,7 @@ class CookieAffinity:
         self._known = known
 
     def endpoint_of(self, fields: bytes) -> BackendEndpoint | None:
-        """Return the endpoint that a request's fields name; None: none, or one that is gone."""
+        """Return the endpoint in the cookie of a request; None if there is no cookie, or the endpoint is gone."""
         for value in self._pattern.findall(fields):
             found = self._known.get(value)
             if found is not None:

@@ -1,20 +1,20 @@
-"""The choice of an endpoint: first a cluster by weight, then one of its endpoints by the strategy. Pure.
+"""Chooses an endpoint: first a cluster by weight, then one of its endpoints by the strategy. Pure.
 
-Who may be chosen, the first of these that there is any of:
+The candidates are the first of these groups that is not empty:
 
-1. endpoints that their cluster calls ready and that are not out (`endpoint_health`);
-2. all that their cluster calls ready: if all seem to be broken, the fault is likely not theirs (nginx does the same);
-3. those that still serve while they end, for what is in front of a rolling update that has lost all others.
+1. ready endpoints that are not ejected (`endpoint_health`);
+2. all ready endpoints: if all seem to be broken, the fault is likely elsewhere (nginx does the same);
+3. terminating endpoints that still serve, when a rolling update has removed all others.
 
-A cluster with a weight of 0 never gets a request, and a cluster without such endpoints leaves its share to the others.
-By weight means smoothly, as nginx does it (`balancing.round_robin`): with 3 and 1 the turns are aaba. All state of
-the rotation is by the name of a cluster and the address of an endpoint: it continues where it was when endpoints come
-and go, and over reloads. ConsistentHash has no turns (`HashRing`).
+A cluster with a weight of 0 never gets a request, and a cluster without candidates leaves its share to the others.
+Weights are smooth, as in nginx (`balancing.round_robin`): 3 and 1 give the turns aaba. The rotation is kept by the name
+of a cluster and the address of an endpoint: it continues when endpoints come and go, and over reloads. ConsistentHash
+has no turns (`HashRing`).
 
-*Slow start*: an endpoint that has come, or is usable again after it was out, is passed over in its turn so often that
-its share grows from a tenth to the whole within the time that the backend says, and counts as so much busier for
-LeastRequests: as nginx' `slow_start` ("when unhealthy server becomes healthy, or when the server becomes available
-after a period of time it was considered unavailable"). Of those that were there when the backend began none is new.
+*Slow start*: a new endpoint, or one that was ejected before, is skipped in its turn so often that its share grows from
+a tenth to the whole within the configured time, and LeastRequests counts it as busier accordingly: as nginx'
+`slow_start` ("when unhealthy server becomes healthy, or when the server becomes available after a period of time it was
+considered unavailable"). The first endpoints of a new backend do not count as new.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from mcproxy.upstream.balancing.consistent_hash import ranking
 from mcproxy.upstream.balancing.round_robin import SmoothWeightedRoundRobin
 
 MAX_COMPARED = 64
-"""Endpoints of a cluster that LeastRequests compares for one request: those that are next in turn."""
+"""Endpoints, next in turn, that LeastRequests compares for one request."""
 LEAST_SHARE = 0.1
-"""The part of its share that a new endpoint begins with, as Envoy's min_weight_percent."""
+"""The part of its share with which a new endpoint begins, as Envoy's min_weight_percent."""
 
 
 class EndpointBalancer:
@@ -73,26 +73,26 @@ class EndpointBalancer:
     ) -> None:
         """`members` are by the name of their cluster; `random` returns a float in [0, 1).
 
-        `slow_start`: seconds in which a new endpoint, or one that is back, gets to its share; `clock` returns the time
-        of `since` of endpoints.
+        `slow_start`: seconds until a new or recovered endpoint has its whole share; `clock` returns the time, on the
+        scale of `BackendEndpoint.since`.
 
-        The first turn is at random, so that many processes that begin together do not all begin with one endpoint.
+        The rotation begins at random, so that processes that start together do not begin with the same endpoint.
         """
         self._members = dict(members)
         self._weights = tuple(weights[name] for name in self._members)
         self._least = strategy is Strategy.LEAST_REQUESTS
         self._hashes = strategy is Strategy.CONSISTENT_HASH
-        self._rings: dict[int, HashRing] = {}  # by cluster; made with the first request for it
+        self._rings: dict[int, HashRing] = {}  # by cluster; made on first use
         self._slow_start = 0.0 if self._hashes else slow_start
         self._clock = clock
-        self._warm_at = -inf  # when the last endpoint has its whole share
+        self._warm_at = -inf  # when the newest endpoint has its whole share
         self._random = random
         self._dirty = True
-        self._chosen: frozenset[BackendEndpoint] | None = None  # all that may be chosen, once that was asked for
+        self._chosen: frozenset[BackendEndpoint] | None = None  # all candidates, once requested
         self._among: tuple[int, ...] = ()
         self._turns: list[tuple[BackendEndpoint, ...]] = [() for _ in self._members]
         self._next = [-1] * len(self._turns)  # whose turn it is, by cluster; -1: none yet
-        self._only = -1  # the one cluster that there is to choose from
+        self._only = -1  # the only cluster with candidates, or -1
         self._smooth = SmoothWeightedRoundRobin(len(self._turns))
         if previous is not None:
             before = list(previous._members)
@@ -104,7 +104,7 @@ class EndpointBalancer:
         self._smooth.with_weights(self._weights)
 
     def changed(self) -> None:
-        """Endpoints have come, gone, or are usable or not: look at them with the next pick."""
+        """Endpoints or their usability have changed: compute the candidates anew with the next pick."""
         self._dirty = True
 
     @property
@@ -115,9 +115,9 @@ class EndpointBalancer:
         return bool(self._among)
 
     def pick(self, tried: Container[BackendEndpoint] = (), key: bytes = b"") -> BackendEndpoint | None:
-        """Return the endpoint for a request that has failed at `tried`; None if there is none.
+        """Return the endpoint for a request that has failed at `tried`; None if none is left.
 
-        `key` is what ConsistentHash knows the client by.
+        `key` is the client's key for ConsistentHash.
         """
         if self._dirty:
             self._look()
@@ -140,7 +140,7 @@ class EndpointBalancer:
         return self._least_busy(cluster, tried) if self._least else self._in_turn(cluster, tried)
 
     def may_choose(self, endpoint: BackendEndpoint) -> bool:
-        """Whether `pick` could return an endpoint now: for a client that is to stay with it."""
+        """Whether an endpoint is a candidate, so that a client may stay with it."""
         if self._dirty:
             self._look()
         if self._chosen is None:
@@ -149,8 +149,8 @@ class EndpointBalancer:
 
     def _in_turn(self, cluster: int, tried: Container[BackendEndpoint]) -> BackendEndpoint:
         turns, index = self._turns[cluster], self._next[cluster]
-        left = 2 * len(turns)  # then whoever is new, too: all may be
-        while True:  # one is there that was not tried
+        left = 2 * len(turns)  # then new ones too: all may be new
+        while True:  # there is an untried one
             endpoint = turns[index]
             index = index + 1 if index + 1 < len(turns) else 0
             left -= 1
@@ -159,11 +159,11 @@ class EndpointBalancer:
                 return endpoint
 
     def _share(self, endpoint: BackendEndpoint) -> float:
-        """Return the part of its share that an endpoint gets now, LEAST_SHARE to 1."""
+        """Return the part of its share that a new endpoint gets at present, LEAST_SHARE to 1."""
         return min(1.0, max(LEAST_SHARE, (self._clock() - endpoint.since) / self._slow_start))
 
     def _hashed(self, allowed: Sequence[int], tried: Container[BackendEndpoint], key: bytes) -> BackendEndpoint:
-        """Return the endpoint of a client. A cluster is left only where all of its endpoints were tried."""
+        """Return the endpoint of a client. The next cluster is used only after all endpoints of one were tried."""
         cluster = allowed[0]
         if len(allowed) > 1:
             names = tuple(self._members)
@@ -197,7 +197,7 @@ class EndpointBalancer:
         return best
 
     def _look(self) -> None:
-        """Work out which endpoints may be chosen."""
+        """Compute the candidates."""
         self._dirty = False
         self._chosen = None
         all_ = [
@@ -222,7 +222,7 @@ class EndpointBalancer:
         self._only = self._among[0] if len(self._among) == 1 else -1
 
     def _resumed(self, before: Sequence[BackendEndpoint], position: int, turns: Sequence[BackendEndpoint]) -> int:
-        """Return whose turn it is among other endpoints: the first of the old order that is still there."""
+        """Return whose turn it is among changed endpoints: the first of the old order that remains."""
         if not turns:
             return -1
         if position >= 0:
@@ -239,26 +239,26 @@ class EndpointBalancer:
 
 # -- ConsistentHash -------------------------------------------------------------------------------------------
 #
-# ConsistentHash of ingresses: which endpoint a client has, whatever else comes and goes. Pure.
+# ConsistentHash of ingresses: a client keeps its endpoint while others come and go. Pure.
 #
 # A cluster first, by rendezvous hashing and its weight (`balancing.consistent_hash`), then an endpoint on a ring
-# (Karger et al. 1997; nginx calls it ketama). Rendezvous hashing would compare thousands of endpoints for each
-# client; a ring takes one search. All is made of the names of clusters and the addresses of endpoints, so each
-# process and replica has the same, and what a client chooses as its key costs the same whatever it is.
+# (Karger et al. 1997; nginx calls it ketama). Rendezvous hashing would compare thousands of endpoints for each client;
+# a ring takes one search. Both depend only on the names of clusters and the addresses of endpoints, so each process and
+# replica chooses alike, and every key that a client may choose costs the same.
 
 
 MOST_POINTS = 160
-"""Points of one endpoint on a ring, as ketama has them; of a ring with few endpoints."""
+"""Points of one endpoint on a ring with few endpoints, as in ketama."""
 RING_POINTS = 1 << 15
-"""Points of a ring at most, about, so that one of thousands of endpoints is made in some milliseconds."""
+"""Approximate maximum of points of a ring, so that one of thousands of endpoints is made in some milliseconds."""
 _POINT = 8  # bytes
-_PER_DIGEST = 8  # points that one digest gives
+_PER_DIGEST = 8  # points from one digest
 
 
 def client_key(by: HashBy | None) -> Callable[[bytes, str], bytes]:
-    """Return what tells clients apart: a function of a request's fields and its client's address.
+    """Return the function that computes a client's key from a request's fields and the client's address.
 
-    A request without the field or cookie is known by the address.
+    The key of a request without the field or cookie is the address.
     """
     if by is None or not (by.header or by.cookie):
         return lambda _, address: address.encode()
@@ -279,12 +279,12 @@ def client_key(by: HashBy | None) -> Callable[[bytes, str], bytes]:
 
 
 def ring_place(key: bytes) -> int:
-    """Return where a key is on each ring."""
+    """Return the place of a key on every ring."""
     return int.from_bytes(blake2b(key, digest_size=_POINT).digest(), "big")
 
 
 def points_of(name: str, number: int) -> list[int]:
-    """Return the first points of an endpoint; with more of them these stay."""
+    """Return the first points of an endpoint; a larger number only adds points."""
     found: list[int] = []
     for round_ in range(-(-number // _PER_DIGEST)):
         digest = blake2b(name.encode(), digest_size=64, salt=round_.to_bytes(2, "big")).digest()
@@ -293,7 +293,7 @@ def points_of(name: str, number: int) -> list[int]:
 
 
 class HashRing:
-    """The endpoints of one cluster that may be chosen."""
+    """The candidates of one cluster."""
 
     __slots__ = ("_endpoints", "_places")
 
@@ -306,7 +306,7 @@ class HashRing:
         self._endpoints = [owners[place] for place in self._places]
 
     def pick(self, place: int, tried: Container[BackendEndpoint] = ()) -> BackendEndpoint:
-        """Return the endpoint at a place of the ring, or the next one; there is one that was not tried."""
+        """Return the first untried endpoint from a place of the ring on; there must be one."""
         endpoints = self._endpoints
         index = bisect(self._places, place)
         while True:

@@ -1,13 +1,13 @@
-"""One endpoint of a backend: how many requests it has, and whether it takes more.
+"""One endpoint of a backend: its requests in flight, and whether it is usable.
 
-An endpoint that its cluster calls ready can be out for two reasons:
+A ready endpoint can be out (ejected) for two reasons:
 
-*Passive health* (`out_by_requests`). A failure is what nginx always counts as one (`proxy_next_upstream error timeout
-invalid_header`): no connection, a connection that ends before the head of the response, no head in time, a malformed
-head. A status that the pod answers with is none, 502, 503 and 504 included, unless `retryOn` names it: nginx does the
-same, and the load of an application that sheds load with 503 would move to its neighbours. Three failures in a row put
-the endpoint out for 10 s, each time in a row for twice as long, at most 60 s. Then its trial begins: the first failure
-puts it out again, the first response ends the trial.
+*Passive health* (`out_by_requests`). A failure is whatever nginx always counts as one (`proxy_next_upstream error
+timeout invalid_header`): no connection, a connection that ends before the head of the response, no head in time, a
+malformed head. A response status is no failure, not even 502, 503 or 504, unless `retryOn` names it: so in nginx, and
+the load of a pod that sheds load with 503 would move to its neighbours. Three failures in a row put the endpoint out
+for 10 s, each further time in a row for twice as long, at most 60 s. Then its trial begins: the first failure puts it
+out again, the first response ends the trial.
 
 *Active health* (`out_by_checks`), where the backend has a `healthCheck`: the endpoint is out after `unhealthyAfter`
 failed checks in a row, until `healthyAfter` successful ones in a row.
@@ -44,7 +44,7 @@ LONGEST_OUT = 60.0
 
 
 class BackendEndpoint:
-    """An endpoint in one cluster; of one backend, or of several that differ only in how they choose."""
+    """An endpoint in one cluster, of one backend or of several that differ only in how they choose."""
 
     __slots__ = (
         "_clock",
@@ -68,19 +68,19 @@ class BackendEndpoint:
     def __init__(
         self, cluster: str, pod: PodEndpoint, target: Target, clock: IReactorTime, since: float = -math.inf
     ) -> None:
-        """`target` is how it is reached (`pod_pools`); `since` is when it came, or came back, by the clock."""
+        """`target` is where requests are sent (`pod_pools`); `since` is when it was added or recovered."""
         self.cluster = cluster
         self.pod = pod
         self.target = target
         self.since = since
         address = f"[{pod.address}]" if ":" in pod.address else pod.address
-        self.name = f"{address}:{pod.port}" if pod.port else address  # none of an API server, which chooses the pod
+        self.name = f"{address}:{pod.port}" if pod.port else address  # else an API server chooses
         self.out_by_requests = False
         self.out_by_checks = False
-        self.problem = ""  # why it is out, for an operator
+        self.problem = ""  # why it is out, for operators
         self.failures_total = 0
-        self.changed: Callable[[], None] = _nothing  # called when `usable` may be another one
-        # Called when failed requests have put it out; for how many seconds.
+        self.changed: Callable[[], None] = _nothing  # called when `usable` may have changed
+        # Called when failed requests have put it out, with the seconds for which it is out.
         self.went_out: Callable[[BackendEndpoint, float], None] = _ignored
         self._clock = clock
         self._failures = 0  # in a row
@@ -90,17 +90,17 @@ class BackendEndpoint:
 
     @property
     def in_flight(self) -> int:
-        """The requests at the endpoint, of all backends."""
+        """The requests in flight at the endpoint, of all backends."""
         return self.target.in_flight
 
     @property
     def ready(self) -> bool:
-        """Whether its cluster calls it ready."""
+        """Whether it is ready by its EndpointSlice."""
         return self.pod.state is EndpointState.READY
 
     @property
     def usable(self) -> bool:
-        """Whether it takes requests as long as there is such an endpoint."""
+        """Whether it is ready and not out."""
         return not self.out_by_requests and not self.out_by_checks
 
     def succeeded(self) -> None:
@@ -129,7 +129,7 @@ class BackendEndpoint:
         self._came_back()
 
     def checked(self, failing: bool, problem: str = "") -> None:
-        """Active checks have decided."""
+        """Set the result of active checks."""
         if failing is not self.out_by_checks:
             self.out_by_checks = failing
             if failing:
@@ -139,13 +139,13 @@ class BackendEndpoint:
                 self._came_back()
 
     def _came_back(self) -> None:
-        """One of the reasons why it was out is gone; without any it starts as slowly as one that has come."""
+        """A reason for being out has ended; after the last one it has a slow start, as a new endpoint."""
         if self.usable:
             self.since = self._clock.seconds()
         self.changed()
 
     def stop(self) -> None:
-        """It is gone: end its timer; what runs there and fails begins none."""
+        """The endpoint is gone: end its timer; requests that fail later start none."""
         self._gone = True
         self.changed, self.went_out = _nothing, _ignored
         if self._timer is not None:
@@ -166,12 +166,12 @@ def _ignored(endpoint: BackendEndpoint, seconds: float) -> None:
 # Active health checks of a backend's endpoints: GET of `healthCheck.path`, as kubelet's probes: 200 to 399 is good.
 #
 # Each process with listeners checks by itself; the connections are those of requests, kept ones first. An endpoint
-# begins as its cluster says it: ready. One that ends is not checked, and gets no requests anyway.
+# begins as ready, as its cluster reports it. A terminating one is not checked.
 
 
 _FIELDS = b"User-Agent: mcproxy-health-check\r\nAccept: */*\r\n"
-_MOST_BODY = 64 * 1024  # bytes that are read, so that the connection can be kept
-_FIRST = 1.0  # seconds within which an endpoint is checked first
+_MOST_BODY = 64 * 1024  # bytes of a body to read, so that the connection can be kept
+_FIRST = 1.0  # seconds within which the first check begins
 _JITTER = 0.1  # part of the interval
 
 
@@ -192,17 +192,17 @@ class HealthChecks:
         self._checkers: dict[BackendEndpoint, _Checker] = {}
 
     def start(self) -> None:
-        """Begin to check."""
+        """Start checking."""
         self._running = True
         self.follow(self._endpoints)
 
     def stop(self) -> None:
-        """End at once."""
+        """Stop at once."""
         self._running = False
         self.follow(())
 
     def follow(self, endpoints: Iterable[BackendEndpoint]) -> None:
-        """Check these endpoints, and no others."""
+        """Set the endpoints to check."""
         self._endpoints = tuple(endpoints)
         wanted = {each for each in self._endpoints if each.ready} if self._running else set()
         for endpoint in [each for each in self._checkers if each not in wanted]:
@@ -295,13 +295,13 @@ class _Checker:
 
 
 async def _probe(target: Target, path: bytes) -> str:
-    """Ask a target; return why it is not well, "" if it is."""
+    """Probe a target; return why it is unhealthy, or ""."""
     stream = target.take(upgrade=False)
     if stream is not None:
         try:
             return await _ask(stream, path)
         except ConnectionClosed:
-            pass  # a kept connection that was closed meanwhile says nothing
+            pass  # a kept connection that was closed meanwhile proves nothing
     try:
         return await _ask(await target.open(upgrade=False), path)
     except ConnectError as problem:
@@ -315,7 +315,7 @@ async def _probe(target: Target, path: bytes) -> str:
 def _ask(stream: ClientStream, path: bytes) -> Deferred[str]:
     head = RequestHead()
     head.method = b"GET"
-    head.target = head.host = head.fields = b""  # given to `send_head`
+    head.target = head.host = head.fields = b""  # `send_head` has them
     head.http11 = head.keep_alive = True
     head.length = 0
     head.upgrade = None

@@ -15,36 +15,36 @@ Sent = tuple[bytes, bytes, tuple[bytes, ...]]
 
 
 class TargetGone(ConnectFailed):
-    """The target takes no more requests; this says nothing about whether it works."""
+    """The target takes no more requests, which is no failure of it."""
 
 
 class Target(Protocol):
-    """Where a request can be sent. `Forward` alone changes `in_flight`, one up and one down for each attempt."""
+    """A destination of requests. Only `IngressForward` changes `in_flight`: up and down by one for each attempt."""
 
     in_flight: int
 
     @property
     def takes_requests(self) -> bool:
-        """Whether it may get a further request."""
+        """Whether it takes a further request."""
         ...
 
     def take(self, *, upgrade: bool) -> ClientStream | None:
-        """Return a stream on a connection that is open, to be used at once, or None.
+        """Return a stream on an open connection, to be used at once, or None.
 
         `upgrade`: the request must go over HTTP/1.1.
         """
 
     def open(self, *, upgrade: bool) -> Deferred[ClientStream]:
-        """Return a stream on a new connection, or on one that comes free.
+        """Return a stream on a new connection, or on one that becomes free.
 
-        Fails with `net.connect_errors.ConnectError`: nothing was sent. Cancel it if the request is gone.
+        Fails with `net.connect_errors.ConnectError`: nothing was sent. Cancel it if the client has gone.
         """
         ...
 
 
 # -- outcomes -------------------------------------------------------------------------------------------------
 #
-# What becomes of a request that is forwarded to an endpoint of an ingress, and what its client is told then.
+# The outcomes of a request that is forwarded to an endpoint of an ingress, and the response to the client.
 
 
 class AttemptOutcome(Enum):
@@ -55,15 +55,15 @@ class AttemptOutcome(Enum):
     CONNECT_FAILED = "connect_failed"
     """No connection was made."""
     REFUSED = "refused"
-    """It has not processed the request (RFC 9113 8.7)."""
+    """The target has not processed the request (RFC 9113 8.7)."""
     UNANSWERED = "unanswered"
     """The connection or the stream ended before the response began."""
     TIMED_OUT = "timed_out"
     """The response did not begin in time."""
     INVALID = "invalid"
-    """What came is no valid response."""
+    """The target has sent no valid response."""
     REJECTED = "rejected"
-    """The response has a status on which the request is sent to another target, and was."""
+    """The response had a status of `retryOn`, and the request was sent to another target."""
     BROKEN = "broken"
     """The connection or the stream ended within the response."""
     CANCELLED = "cancelled"
@@ -71,7 +71,7 @@ class AttemptOutcome(Enum):
 
 
 class Failure(Enum):
-    """Why a request has no response of a target: the status for the client, and the word for the access log."""
+    """Why no target has answered a request: the status for the client, and the reason for the access log."""
 
     NO_ENDPOINT = 503, "no_endpoint"
     MISSING = 500, "no_endpoint"

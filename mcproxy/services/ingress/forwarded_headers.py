@@ -1,14 +1,14 @@
 """The headers that name the client to a pod: X-Forwarded-*, X-Real-IP and Forwarded (RFC 7239). Pure.
 
-From a client that is no trusted proxy nothing of that kind is passed on, in whatever spelling (many servers read `_` as
-`-`): the proxy says what it knows itself. From a trusted proxy the chain of addresses is kept and its own address is
-appended. X-Forwarded-For is the chain if there is one, and Forwarded is made from it: a proxy that knows only
-X-Forwarded-For passes on whatever Forwarded its client has made up. Where there is only Forwarded, its chain is taken,
-with proto and host of the last element, which that proxy has written.
+These headers of a client that is no trusted proxy are replaced, in any spelling (many servers read `_` as `-`). The
+chain of addresses from a trusted proxy is kept, and that proxy's address is appended. X-Forwarded-For has precedence,
+and Forwarded is made from it: a proxy that knows only X-Forwarded-For passes on any Forwarded that its client has
+invented. If there is only Forwarded, its chain is used, with proto and host of the last element, which that proxy has
+written.
 
-X-Forwarded-Port is the port that the client has asked: that of its Host, else the scheme's own.
+X-Forwarded-Port is the port in the client's Host, or else the default port of the scheme.
 
-`Proxy` is removed from everybody: CGI servers make HTTP_PROXY of it (httpoxy).
+`Proxy` is always removed: CGI servers make HTTP_PROXY of it (httpoxy).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PAIR = re.compile(rb'(?:^|[;\s])(proto|host)=(?:"([^"\\]*)"|([^\s;",]+))', re.I
 _PORT = re.compile(rb":([0-9]{1,5})\Z")
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 MAX_CHAIN = 50
-"""Addresses of a chain that are passed on, the last ones."""
+"""Maximum of addresses of a chain that are passed on: the last ones."""
 
 
 class Origin:
@@ -40,13 +40,13 @@ class Origin:
         self.fields = fields
         """Ours, as a block."""
         self.address = address
-        """The client's: the last one in the chain that is no trusted proxy's; "" for a unix socket's."""
+        """The client's: the last one in the chain that is not of a trusted proxy; "" for a unix socket."""
         self.https = https
-        """Whether the client's own connection had TLS, as far as it is known."""
+        """Whether the client's connection is known to use TLS."""
 
 
 def is_trusted(address: str, networks: Sequence[IPNetwork]) -> bool:
-    """Whether an address is one of a trusted proxy."""
+    """Whether an address is that of a trusted proxy."""
     try:
         parsed = ip_address(address.partition("%")[0])
     except ValueError:
@@ -57,7 +57,7 @@ def is_trusted(address: str, networks: Sequence[IPNetwork]) -> bool:
 def origin(fields: bytes, host: bytes, peer: str, *, tls: bool, trusted: Sequence[IPNetwork]) -> Origin:
     """Return the origin of a request with these fields that came from `peer`.
 
-    `trusted`: the networks of trusted proxies if the peer is one of them, else none.
+    `trusted`: the networks of trusted proxies; empty if the peer is not one of them.
     """
     scheme = b"https" if tls else b"http"
     told = _OURS.search(fields)
@@ -94,7 +94,7 @@ def origin(fields: bytes, host: bytes, peer: str, *, tls: bool, trusted: Sequenc
             break
     try:
         real = str(ip_address(real))
-    except ValueError:  # "unknown", an obfuscated name: the last address that is one
+    except ValueError:  # "unknown" or an obfuscated name: the peer is used
         real = peer
     return Origin(
         rest,
@@ -109,7 +109,7 @@ def _chain(values: Sequence[bytes]) -> list[bytes]:
 
 
 def _last_element(value: bytes) -> bytes:
-    """Return the last element of a Forwarded field; a comma in quotes separates nothing."""
+    """Return the last element of a Forwarded field; a comma in quotes is no separator."""
     start = 0
     quoted = False
     for match in re.finditer(rb'[",]', value):

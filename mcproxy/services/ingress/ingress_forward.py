@@ -1,12 +1,12 @@
-"""Forwarding: one request of an ingress to one of its targets, and the response back, streamed both ways.
+"""Forwards one request of an ingress to one of its targets, and streams the response back.
 
     choose target -> stream of its pool -> send head -> body ... ; response head -> body ... -> end
           ^                                                                |
           '---- nothing was sent, it was refused unprocessed, -------------'
                 or nothing came back and the method is idempotent
 
-`IngressForward` stands between the two engines (`http.request_relay`); its owner (the request) chooses targets
-and answers the client where there is no response to pass on.
+`IngressForward` stands between the two engines (`http.request_relay`); its owner (the request) chooses targets, and
+answers the client if there is no response to pass on.
 """
 
 from __future__ import annotations
@@ -36,36 +36,36 @@ if TYPE_CHECKING:
     from mcproxy.http.exchange import Exchange
     from mcproxy.http.tunnel import TunnelSide
 
-#: RFC 9110 9.2.2. What is sent twice has the effect of what is sent once.
+#: Idempotent methods (RFC 9110 9.2.2).
 IDEMPOTENT = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE"})
-#: Targets to which one request is sent, or tries to connect.
+#: Maximum of targets that are tried for one request.
 MAX_TRIES = 3
-#: Content types of remote procedure calls: the client has a deadline of its own, and either side may be silent.
+#: Content types of remote procedure calls: the client sets a deadline, and either side may be silent.
 _CALLS = (b"application/grpc", b"application/connect+")
 
 
 class ForwardedRequest(Protocol):
-    """The owner of a `IngressForward`. When its exchange is done, it calls `IngressForward.exchange_done`."""
+    """The owner of an `IngressForward`. When its exchange is done, it calls `IngressForward.exchange_done`."""
 
     exchange: Exchange
 
     def choose(self, tried: Sequence[Target]) -> Target | None:
-        """Return the target of the next attempt, none of `tried`; None if there is no other."""
+        """Return the target of the next attempt, not one of `tried`; None if there is no other."""
 
     def attempt_ended(self, target: Target, outcome: AttemptOutcome) -> None:
-        """An attempt is over; called once for each target that was chosen, unless it was gone."""
+        """An attempt has ended; called once for each chosen target, unless the target was gone."""
 
     def response_fields(self, head: ResponseHead, target: Target) -> bytes:
-        """Return the fields of a response, as the client gets them."""
+        """Return the fields of a response for the client."""
 
     def broken(self, problem: Exception) -> None:
-        """The response ended within; the client's is broken off next."""
+        """The response broke off; the client's response is broken off next."""
 
     def refuse(self, failure: Failure, problem: Exception | None) -> None:
-        """Answer the request: no target has."""
+        """Answer the request in place of a target."""
 
     def fail(self) -> None:
-        """Answer the request, from an except clause: there is a bug."""
+        """Answer the request in an except clause, after an internal error."""
 
 
 class IngressForward(RequestRelay):
@@ -105,10 +105,10 @@ class IngressForward(RequestRelay):
     ) -> None:
         """`response_timeout`: seconds until the response begins, 0 for no limit; remote procedure calls have none.
 
-        `retries`: how often an idempotent request that was not answered, or with a status of `retry_on`, is sent to
-        another target, within MAX_TRIES. `timeout`: seconds until the response begins, over all attempts and whatever
-        the request, 0 for no limit. `read_timeout`: how long neither a response that has begun nor the rest of its
-        request may make progress, 0 for no limit; remote procedure calls and tunnels have none.
+        `retries`: how often an idempotent request without a response, or with a status of `retry_on`, is sent to
+        another target, within MAX_TRIES. `timeout`: seconds until the response begins, over all attempts and for all
+        requests, 0 for no limit. `read_timeout`: seconds for which neither a begun response nor the rest of its request
+        makes progress, 0 for no limit; remote procedure calls and tunnels have none.
         """
         exchange = owner.exchange
         super().__init__(exchange)
@@ -126,11 +126,11 @@ class IngressForward(RequestRelay):
         self._tries = 0
         self._opening: Deferred[ClientStream] | None = None
         self._problem: Exception | None = None  # why the last attempt failed
-        self._fresh = False  # the connection was opened for this attempt
-        self._repeated = False  # a kept connection was dead
+        self._fresh = False  # whether the connection was opened for this attempt
+        self._repeated = False  # whether a kept connection was dead
         self.deadline = NEVER
         self._read_timeout = read_timeout
-        self._paused = False  # the client does not take the response
+        self._paused = False  # whether the client does not read
         if request.length and is_call(request):
             self._timeout = self._read_timeout = 0.0
             exchange.set_open_ended()
@@ -160,7 +160,7 @@ class IngressForward(RequestRelay):
             self._owner.fail()
 
     async def _send_somewhere(self) -> None:
-        """Send the request to the target that was picked, else to the next ones."""
+        """Send the request to the picked target, or else to the next ones."""
         owner = self._owner
         while not self._exchange.ended:
             target, self._picked = self._picked, None
@@ -229,7 +229,7 @@ class IngressForward(RequestRelay):
         target.in_flight -= 1
 
     def _over(self, outcome: AttemptOutcome) -> None:
-        """The attempt under way is over, if there is one."""
+        """End the present attempt, if there is one."""
         target = self._target
         if target is not None:
             self._target = None
@@ -237,7 +237,7 @@ class IngressForward(RequestRelay):
             self._owner.attempt_ended(target, outcome)
 
     def expired(self) -> None:
-        """The time for all attempts, or between two pieces of a response, is over (`http.deadlines.Expiring`)."""
+        """A time limit has passed: that of all attempts, or of progress (`http.deadlines.Expiring`)."""
         exchange = self._exchange
         deadlines = exchange.connection.factory.deadlines
         if exchange.responded and not exchange.ended and self._paused:  # the client's own fault, see `stallTimeout`
@@ -257,10 +257,10 @@ class IngressForward(RequestRelay):
             stream.doubt(exchange.started_at)
         self._cancel_upstream()
         self._over(AttemptOutcome.TIMED_OUT)
-        self._owner.refuse(Failure.TIMED_OUT, None)  # and so `exchange_done`: nothing is opened any more
+        self._owner.refuse(Failure.TIMED_OUT, None)  # calls `exchange_done`: nothing is opened any more
 
     def exchange_done(self) -> None:
-        """The exchange of the request has ended, however."""
+        """The exchange of the request has ended, successfully or not."""
         self._without_deadline()
         opening, self._opening = self._opening, None
         if opening is not None:
@@ -276,7 +276,7 @@ class IngressForward(RequestRelay):
         try:
             stream.send_head(head, *self._head, self, self._timeout)
         except BaseException:
-            self._cancel_upstream()  # else its connection would be nobody's, and counted for ever
+            self._cancel_upstream()  # otherwise its connection would have no owner, and count for ever
             raise
         if exchange.handler is None:
             if head.length and (self._repeatable or stream.refusable):
@@ -334,11 +334,11 @@ class IngressForward(RequestRelay):
 
     @property
     def _may_repeat(self) -> bool:
-        """Whether the request may be sent twice, and all that was sent of it is at hand."""
+        """Whether the request may be sent twice, and its sent part is still buffered."""
         return self._repeatable and (self._kept is not None or not self._exchange.head.length)
 
     def _not_processed(self, target: Target, problem: RequestNotProcessed) -> None:
-        """The target has not processed the request: send it again, whatever its method, if its body is at hand."""
+        """The target has not processed the request: send it again, whatever its method, if its body is buffered."""
         if not self._may_send_again():
             self._over(AttemptOutcome.REFUSED)
             self._owner.refuse(Failure.REFUSED, problem)
@@ -354,7 +354,7 @@ class IngressForward(RequestRelay):
         self._send_again(target)
 
     def _send_again(self, target: Target | None) -> None:
-        """Send the request again, to the target of the attempt under way, or to the next one."""
+        """Send the request again, to the target of the present attempt or to the next one."""
         self._picked = target
         exchange = self._exchange
         if not exchange.body_complete:
@@ -369,10 +369,10 @@ class IngressForward(RequestRelay):
         exchange = self._exchange
         length = head.length
         if not length and head.declared_length is None and exchange.protocol == "HTTP/2.0":
-            length = CHUNKED  # a response that is nothing but a head, as gRPC's Trailers-Only, gets no content-length
+            length = CHUNKED  # a response with nothing but a head (gRPC's Trailers-Only) gets no content-length
         fields = self._fields_of(head)
         if not exchange.body_complete:
-            exchange.set_open_ended()  # a dialogue: from now on the client may wait for the other side
+            exchange.set_open_ended()  # bidirectional: from now on the client may wait for the other side
         if self._read_timeout:
             deadlines = exchange.connection.factory.deadlines
             self.deadline = deadlines.after(self._read_timeout)
@@ -380,9 +380,9 @@ class IngressForward(RequestRelay):
         exchange.respond(head.status, head.reason, fields, length, head.declared_length)
 
     def _rejected(self, *, whole: bool = False) -> bool:
-        """Send the request to another target, if it may be and there is one: a response has a status of `retry_on`.
+        """After a status of `retry_on`: send the request to another target, if it may be and there is one.
 
-        `whole`: no more of that response is to come.
+        `whole`: the response is complete.
         """
         target = self._target
         assert target is not None
@@ -442,7 +442,7 @@ class IngressForward(RequestRelay):
 
     def response_end(self, trailers: list[Header]) -> None:
         self._stream = None
-        self._without_deadline()  # what is left is the client's
+        self._without_deadline()  # now the client sets the pace
         self._over(AttemptOutcome.ANSWERED)
         self._exchange.end(trailers)
 
@@ -456,12 +456,12 @@ class IngressForward(RequestRelay):
         self._tunnel_side.splice(side)
 
     def end_gracefully(self) -> None:
-        """Drain: a tunnel is closed; other responses go on to their end."""
+        """Drain: a tunnel is closed; other responses continue to their end."""
         if self._tunnel_side is not None:
             self._tunnel_side.close(clean=True)
 
 
 def is_call(head: RequestHead) -> bool:
-    """Whether a request with a body is a remote procedure call that may be a stream."""
+    """Whether a request with a body is a remote procedure call, which may stream."""
     kind = head.header(b"content-type")
     return kind is not None and kind.lower().startswith(_CALLS)

@@ -2,8 +2,8 @@
 
     connection (TLS, SNI) -> request head -> host -> rule -> redirect? -> backend -> endpoint -> forwarding -> record
 
-Every refusal is short plain text, never a Kubernetes Status: 400 for what servers read differently, 404 where no rule
-matches, 413 for a body beyond the rule's limit, 421 where the connection's certificate does not cover the host, 503
+Every refusal is short plain text, never a Kubernetes Status: 400 for a path that servers read differently, 404 if no
+rule matches, 413 for a body beyond the rule's limit, 421 if the connection's certificate does not cover the host, 503
 without endpoints. Calls of gRPC get a gRPC status (`ingress_request.grpc_answer`).
 """
 
@@ -59,7 +59,7 @@ class IngressHandler:
         batch: RequestBatch[IngressRequest] | None = None,
         tracer: IngressTracer | None = None,
     ) -> None:
-        """`coverage` is that of a listener with TLS; `log` is the access log; `tracer` makes spans, if there are any.
+        """`coverage` is set for a listener with TLS; `log` is the access log; `tracer` makes spans, if exported.
 
         `request_ids` returns a new identifier for a request.
         """
@@ -75,10 +75,10 @@ class IngressHandler:
         self.refusal = refusal
 
     def routes_of(self, connection: ServerConnection, host: bytes) -> Any:
-        """Return the routes for a host on a connection; None if it must not come on this one.
+        """Return the routes for a host on a connection; None if this connection must not serve the host.
 
-        A host that neither a rule nor a certificate of the listener has belongs on no other connection: it gets what
-        unknown hosts get (Gateway API conformance, HTTPRouteHTTPSListenerDetectMisdirectedRequests).
+        A host without a rule and a certificate of the listener would not be served on another connection either: it
+        gets the response for unknown hosts (Gateway API conformance, HTTPRouteHTTPSListenerDetectMisdirectedRequests).
         """
         coverage, router = self._coverage, self._router
         if (
@@ -131,7 +131,7 @@ class IngressHandler:
             return
         limit = route.body_bytes
         if limit and head.length and (route.limits_calls or not is_call(head)):
-            if head.length > limit or exchange.bytes_in > limit:  # HTTP/2: some of it may be there already
+            if head.length > limit or exchange.bytes_in > limit:  # HTTP/2: a part may have arrived already
                 request.deny(413, f"the request body is longer than {limit} bytes", "refused")
                 return
             if head.length == CHUNKED:
@@ -143,7 +143,7 @@ class IngressHandler:
 
 
 def refusal(connection: ServerConnection, problem: ProtocolError) -> tuple[bytes, bytes]:
-    """Return the answer to a request that violates the protocol (`http.server_factory.ServerFactory.refusal`)."""
+    """Return the response to a request that violates the protocol (`http.server_factory.ServerFactory.refusal`)."""
     if problem.status == 503:
         todo = "see which clients send bodies that nothing reads"
     elif problem.message == TLS_INSTEAD:

@@ -1,6 +1,6 @@
-"""One request to an ingress: the exchange, the proxy's own answers, and what metrics and the access log get at its end.
+"""One request to an ingress: the exchange, the proxy's own responses, and the report to metrics and access log.
 
-The proxy's own answers are short plain text, never a Kubernetes Status.
+The proxy's own responses are short plain text, never a Kubernetes Status.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = Logger(__name__)
 
 _NO_ROUTE = ("", "", "")
 LASTING = 5.0
-"""Seconds from which on a request counts as one that lasts, for a shutdown: shorter ones are waited for at the end."""
+"""Seconds after which a request counts as long-running at a shutdown, which waits for shorter ones."""
 
 _MESSAGES = {
     Failure.NO_ENDPOINT: "the service has no endpoint that takes requests",
@@ -55,9 +55,9 @@ _FAILED = {
     AttemptOutcome.INVALID: "it did not answer in valid HTTP",
     AttemptOutcome.REJECTED: "it answered with a status of retryOn",
 }
-"""What counts as a failure of an endpoint, see `endpoint_health`."""
+"""Outcomes that count as failures of an endpoint (`endpoint_health`)."""
 RETRY_AFTER = 5
-"""Seconds, with a 503: endpoints that come are known within a second."""
+"""Seconds of Retry-After of a 503: new endpoints are known within a second."""
 
 _PLAIN = b"Content-Type: text/plain; charset=utf-8\r\n"
 
@@ -67,7 +67,7 @@ class IngressSpan(NamedTuple):
 
     span: Span
     fields: bytes
-    """The block of fields for the pod: the client's without its trace context, and this span's."""
+    """The block of fields for the pod: the client's, with the trace context of this span."""
     trace_id: str
     """In hexadecimal; "" if the trace is not sampled."""
 
@@ -83,7 +83,7 @@ class IngressTracer(Protocol):
 
 
 class IngressRequest(RequestInFlight):
-    """An exchange and what is known of it. It observes the exchange's end, whatever that is."""
+    """One request with its exchange, whose end it observes."""
 
     __slots__ = (
         "_batch",
@@ -118,18 +118,18 @@ class IngressRequest(RequestInFlight):
         batch: RequestBatch[IngressRequest] | None,
         tracer: IngressTracer | None = None,
     ) -> None:
-        """`in_flight`: the requests of the process, to which this one belongs until it ends; `log`: the access log."""
+        """`in_flight`: the requests of the process, including this one until it ends; `log`: the access log."""
         self.exchange = exchange
         self.client = client
         self.noted: ConnectionFields | None = None
         self.route: LiveRoute | None = None
         self.backend: Backend | None = None  # of the route, once it is chosen
-        self.cookie_endpoint: BackendEndpoint | None = None  # the one that its affinity cookie names
+        self.cookie_endpoint: BackendEndpoint | None = None  # the endpoint in its affinity cookie
         self.endpoint: BackendEndpoint | None = None  # where it was sent last
-        self.chosen: list[BackendEndpoint] = []  # those before, where it has failed
+        self.chosen: list[BackendEndpoint] = []  # earlier endpoints, which failed
         self.upstream: IngressForward | None = None
         self.reason = ""  # one of `requests.reasons.REASONS`; "" until it is known
-        self.message = ""  # what the client was told, if it was refused here
+        self.message = ""  # the message to the client, if it was refused here
         self.request_id = b""
         self.was_cut = False
         self.sent_at = 0.0  # when an endpoint was first chosen for it
@@ -219,7 +219,7 @@ class IngressRequest(RequestInFlight):
         self.upstream.start()
 
     def choose(self, tried: Sequence[Target]) -> Target | None:
-        """Return where the request is sent; `tried` is where that has failed."""
+        """Return the target for the request; attempts at `tried` have failed."""
         backend = self.backend
         assert backend is not None
         key = b""
@@ -241,7 +241,7 @@ class IngressRequest(RequestInFlight):
         return endpoint.target
 
     def attempt_ended(self, target: Target, outcome: AttemptOutcome) -> None:
-        """An attempt is over."""
+        """An attempt has ended."""
         if outcome is AttemptOutcome.ANSWERED:
             self.answered_at = self.exchange.connection.seconds()
             return
@@ -255,7 +255,7 @@ class IngressRequest(RequestInFlight):
             endpoint.failed(problem)
 
     def response_fields(self, head: ResponseHead, target: Target) -> bytes:
-        """Return the fields of a response as the client gets them."""
+        """Return the fields of a response for the client."""
         endpoint, route, backend = self.endpoint, self.route, self.backend
         assert endpoint is not None
         assert route is not None
@@ -277,11 +277,11 @@ class IngressRequest(RequestInFlight):
         return fields
 
     def broken(self, problem: Exception) -> None:
-        """The response ended within."""
+        """The response broke off."""
         self.reason, self.message = "upstream_broken", str(problem)
 
     def refuse(self, failure: Failure, problem: Exception | None) -> None:
-        """Answer the request: no endpoint has."""
+        """Answer the request in place of an endpoint."""
         if failure is Failure.NO_ENDPOINT and self.backend is not None and self.backend.missing:
             failure = Failure.MISSING
         self.deny(failure.status, _MESSAGES[failure], failure.reason)
@@ -298,7 +298,7 @@ class IngressRequest(RequestInFlight):
 
     @property
     def kind(self) -> RequestKind:
-        """How it is to be ended."""
+        """How a shutdown is to end it."""
         exchange = self.exchange
         if exchange.upgraded:
             return RequestKind.TUNNEL
@@ -306,18 +306,18 @@ class IngressRequest(RequestInFlight):
         return RequestKind.STREAM if lasts else RequestKind.SHORT
 
     def end_gracefully(self) -> bool:
-        """Nothing: no request to an ingress can be ended early and cleanly but a tunnel (`cut`)."""
+        """Do nothing: only a tunnel can be ended early and cleanly, by `cut`."""
         return False
 
     def begin_again(self) -> bool:
-        """Restart it with the configuration in force: never, its own has all that it needs until it ends."""
+        """Never restart it with the configuration in force: a request keeps its configuration until it ends."""
         return False
 
     # -- the end ------------------------------------------------------------------------------------------------
 
     def exchange_done(self, exchange: Exchange) -> None:
         """The exchange is over (`http.exchange.ExchangeObserver`)."""
-        upstream, self.upstream = self.upstream, None  # which refers back
+        upstream, self.upstream = self.upstream, None  # breaks the reference cycle
         self._in_flight.discard(self)
         if upstream is not None:
             upstream.exchange_done()
@@ -326,7 +326,7 @@ class IngressRequest(RequestInFlight):
             self._batch.ended(self)
 
     def report(self, offset: float) -> None:
-        """Tell metrics and logs that it has ended; `offset` is what the wall clock is ahead of the reactor's."""
+        """Report its end to metrics and logs; `offset` is the wall clock minus the reactor's clock."""
         exchange, now, route, endpoint = self.exchange, self.ended_at, self.route, self.endpoint
         outcome = self.outcome
         upstream = (self.answered_at or now) - self.sent_at if self.sent_at else None
@@ -386,7 +386,7 @@ class IngressRequest(RequestInFlight):
 
 
 def answer(status: int, message: str, now: WallSeconds, more: bytes = b"") -> tuple[bytes, bytes]:
-    """Return the fields and the body of an answer; `more` are whole lines."""
+    """Return the fields and the body of a response; `more` are whole field lines."""
     phrase = REASON_PHRASES.get(status, b"Unknown").decode()
     body = f"{status} {phrase}: {message}\n" if message else f"{status} {phrase}\n"
     fields = _PLAIN + b"Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
@@ -402,10 +402,9 @@ def redirect(code: int, location: bytes, now: WallSeconds) -> tuple[bytes, bytes
 
 
 class RequestIDs:
-    """Makes identifiers for requests of clients that send none: 32 hexadecimal digits, half of them random per process.
+    """Makes identifiers for requests without one: 32 hexadecimal digits, half of them random per process.
 
-    The other half is a counter. Nothing secret is in them and nothing is protected by them: making each at random would
-    cost as much as routing.
+    The other half is a counter. They are not secret and protect nothing: random ones would cost as much as routing.
     """
 
     __slots__ = ("_numbers", "_prefix")
@@ -421,15 +420,15 @@ class RequestIDs:
 
 # -- answers to gRPC calls ------------------------------------------------------------------------------------
 #
-# The proxy's own answers to gRPC calls: a gRPC status in place of an HTTP one. Pure.
+# The proxy's own responses to gRPC calls: a gRPC status in place of an HTTP one. Pure.
 #
-# An HTTP status would reach the application as a guess of its library. The answer is Trailers-Only (gRPC over HTTP/2,
-# PROTOCOL-HTTP2.md): one head with status 200, of which the client reads `grpc-status` and `grpc-message`.
+# The client's library would have to guess a gRPC status from an HTTP one. The response is Trailers-Only (gRPC over
+# HTTP/2, PROTOCOL-HTTP2.md): one head with status 200, of which the client reads `grpc-status` and `grpc-message`.
 
 
 _GRPC_CODES = {400: 13, 401: 16, 403: 7, 404: 12, 413: 8, 429: 14, 500: 14, 502: 14, 503: 14, 504: 4}
-"""grpc/doc/http-grpc-status-mapping.md, but for 413 (RESOURCE_EXHAUSTED), 500 (of ours: no cluster has the service) and
-504 (DEADLINE_EXCEEDED, of which the document has no occasion)."""
+"""grpc/doc/http-grpc-status-mapping.md, but for 413 (RESOURCE_EXHAUSTED), 500 (no cluster has the service) and 504
+(DEADLINE_EXCEEDED, which the document does not use)."""
 _GRPC_UNKNOWN = 2
 _GRPC_TYPE = b"application/grpc"
 
@@ -444,7 +443,7 @@ def is_grpc(head: RequestHead) -> bool:
 
 
 def grpc_answer(status: int, message: str, now: WallSeconds) -> bytes:
-    """Return the fields of the answer to a call that HTTP would answer with `status`."""
+    """Return the fields of the response to a call that HTTP would answer with `status`."""
     return b"Content-Type: application/grpc\r\ngrpc-status: %d\r\ngrpc-message: %b\r\nDate: %b\r\n" % (
         _GRPC_CODES.get(status, _GRPC_UNKNOWN),
         quote(message, safe=" !#$&'()*+,/:;=?@[]").encode(),

@@ -1,8 +1,8 @@
 """The ingresses of one configuration: handlers of listeners, backends, endpoints.
 
-They are built while others are in force, and take over what did not change: endpoints with their connections, health
-and counts (`backend_members`), backends with their turns (`backend`). A backend that differs only in its weights,
-strategy or affinity keeps its endpoints. Nothing in force changes until it is discarded.
+They are built while others are in force, and take over unchanged parts: endpoints with their connections, health and
+counts (`backend_members`), backends with their rotation (`backend`). A backend that differs only in its weights,
+strategy or affinity keeps its endpoints. The ones in force do not change until they are discarded.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngressResources:
-    """The dependencies of ingresses that a process keeps over all reloads."""
+    """Dependencies of ingresses that a process keeps over all reloads."""
 
     clock: IReactorTime
     table: EndpointTable
@@ -47,11 +47,11 @@ class IngressResources:
     request_ids: Callable[[], bytes]
     ejected: Ejected
     secret: bytes
-    """Of affinity cookies where no listener has a certificate."""
+    """The key of affinity cookies if no listener has a certificate."""
 
 
 ShareKey = tuple[str, str, str, str]
-"""Ingress, rule, its path's type and its backends by name, of rules that have several."""
+"""Ingress, rule, its path's type and the names of its backends, for rules with several backends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Ingresses:
     members: Mapping[MemberKey, BackendMember]
     shares: Mapping[ShareKey, BackendShares]
     keys: tuple[bytes, ...]
-    """Of affinity cookies, the one that makes them first."""
+    """The keys of affinity cookies, first the one that makes cookies."""
 
     @classmethod
     def build(
@@ -75,9 +75,9 @@ class Ingresses:
         log: Recorder | None = None,
         tracer: IngressTracer | None = None,
     ) -> Ingresses:
-        """Make them, with what `previous` has of them; `log` is the access log, `tracer` makes spans."""
+        """Build them, reusing parts of `previous`; `log` is the access log, `tracer` makes spans."""
         keys = joined_keys(_key(config) or resources.secret, () if previous is None else previous.keys)
-        replaced: dict[tuple[str, str, int | str], Backend] = {}  # by service; it went on differently
+        replaced: dict[tuple[str, str, int | str], Backend] = {}  # by service; a changed backend takes over from it
         for each, live in previous.backends.items() if previous is not None else ():
             replaced.setdefault(_service(each), live)
         members: dict[MemberKey, BackendMember] = {}
@@ -117,7 +117,7 @@ class Ingresses:
         )
 
     def activate(self) -> None:
-        """Come into force: checks of endpoints begin."""
+        """Come into force: start the checks of endpoints."""
         for member in self.members.values():
             member.start()
 
@@ -154,7 +154,7 @@ class _Parts:
 
 
 def _key(config: model.Config) -> bytes:
-    """Return the key of cookies that the certificates of Ingress listeners give; b"" without any."""
+    """Return the key of cookies, derived from the certificates of Ingress listeners; b"" without any."""
     names = {
         name
         for listener in config.listeners
@@ -199,7 +199,7 @@ def _handler(
 def redirected_hosts(
     config: model.Config, listener: model.ListenerConfig, ingress: model.Ingress
 ) -> NameTable[bool] | None:
-    """Return the hosts of an ingress whose requests on this listener are redirected to TLS; None: there are none."""
+    """Return the hosts of an ingress whose requests on this listener are redirected to TLS; None if there are none."""
     if listener.tls is not None or not ingress.redirect_to_tls or not ingress.tls:
         return None
     if not any(each.tls is not None for each in config.listeners if each.name in ingress.listeners):

@@ -1,7 +1,7 @@
-"""The connections to pods: one pool for each address, port and way of connecting, shared by all backends that use it.
+"""Connection pools of pods: one for each address, port and connection settings, shared by the backends that use it.
 
-A pod belongs to those who have acquired it. When the last one releases it, since it is in no EndpointSlice any more,
-its idle connections close, those with a request after it, and what waits for a connection goes elsewhere.
+A pod is counted by its users. When the last one releases it, since no EndpointSlice has it any more, its idle
+connections close, busy ones after their request, and requests that wait for a connection go elsewhere.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from mcproxy.upstream.upstream_context import Connector
 
 log = Logger(__name__)
 
-#: Idle connections to a pod, and how long one is kept (seconds): nginx's keepalive_timeout of upstreams.
+#: Maximum of idle connections to a pod, and seconds for which one is kept: nginx's keepalive_timeout of upstreams.
 MAX_IDLE = 256
 IDLE_TIMEOUT = 60.0
 #: Limit of a response's head (bytes); pods are not as trusted as a kube-apiserver.
@@ -54,7 +54,7 @@ class PodTLS:
 
 @dataclass(frozen=True, slots=True)
 class PodConnections:
-    """How a pod is connected to. Without TLS, `AUTO` is HTTP/1.1 and `HTTP2` begins with prior knowledge."""
+    """Connection settings of a pod. Without TLS, `AUTO` means HTTP/1.1 and `HTTP2` begins with prior knowledge."""
 
     protocol: UpstreamProtocol = UpstreamProtocol.HTTP1
     tls: PodTLS | None = None
@@ -67,7 +67,7 @@ class PodKey(NamedTuple):
     address: str  # an IP address
     port: int
     connections: PodConnections
-    forwarded: ForwardedPod | None = None  # None: at its address
+    forwarded: ForwardedPod | None = None  # None: connect to its address
 
 
 class Pod:
@@ -84,13 +84,13 @@ class Pod:
     ) -> None:
         self.key = key
         self.in_flight = 0
-        self.users = 0  # that have acquired it
+        self.users = 0  # count of acquisitions
         self._gone = False
         self._pending = PendingRequests()
         self._connect = connect
         self._deadlines = deadlines
         self._violated = violated
-        self._pool: ConnectionPool | None = None  # until the first request: a cluster may name thousands that get none
+        self._pool: ConnectionPool | None = None  # None until the first request: many pods get none
 
     def _made_pool(self) -> ConnectionPool:
         if self._pool is None:
@@ -110,13 +110,13 @@ class Pod:
                 sends_trailers=True,
                 most_head=MOST_HEAD,
                 repeats_heads=True,
-                first_limit=1,  # gRPC servers reset what is beyond their limit as an offence, not as refused
+                first_limit=1,  # gRPC servers reset streams beyond their limit as a violation, not as refused
             )
         return self._pool
 
     @property
     def name(self) -> str:
-        """Address and port, for logs; where it is forwarded its name and port."""
+        """Address and port, for logs; with `via: PortForward` the name and port."""
         forwarded = self.key.forwarded
         if forwarded is not None:
             return f"{forwarded.namespace}/{forwarded.name}:{self.key.port}"
@@ -140,14 +140,14 @@ class Pod:
         return self._pending.wait(self._made_pool().open(upgrade=upgrade))
 
     def leave(self) -> None:
-        """Take no more requests; those that run go on."""
+        """Take no more requests; those in flight continue."""
         self._gone = True
         if self._pool is not None:
             self._pool.close()
         self._pending.release(self._is_gone)
 
     def _open_connection(self, protocol: IProtocol, alpn: tuple[bytes, ...]) -> Deferred[None]:
-        if self._pending.releasing:  # the pool would open it for the next of those that wait
+        if self._pending.releasing:  # the pool would reopen it for the next waiting request
             return fail(self._is_gone())
         return self._connect(protocol, alpn)
 
@@ -175,11 +175,11 @@ class PodPools:
         return len(self._pods)
 
     def seconds(self) -> float:
-        """Return the time of the clock of all pods."""
+        """Return the time by the pods' clock."""
         return self._deadlines.seconds()
 
     def acquire(self, key: PodKey) -> Pod:
-        """Return the pod, which is kept until it is released as often."""
+        """Return the pod, and count one more user."""
         pod = self._pods.get(key)
         if pod is None:
             pod = self._pods[key] = self._new(key)
@@ -187,14 +187,14 @@ class PodPools:
         return pod
 
     def release(self, pod: Pod) -> None:
-        """Give a pod back; with its last user it takes no more requests."""
+        """Count one user less; without users the pod takes no more requests."""
         pod.users -= 1
         if not pod.users:
             del self._pods[pod.key]
             pod.leave()
 
     def close(self) -> None:
-        """Close all connections as they become idle: the process ends."""
+        """Close all connections as they become idle, since the process is ending."""
         pods, self._pods = self._pods, {}
         for pod in pods.values():
             pod.leave()
@@ -216,7 +216,7 @@ class PodPools:
         return pod
 
     def _violated(self, pod: Pod, cause: str) -> None:
-        """An HTTP/2 connection has ended because of what the pod sent, or did not send."""
+        """A violation of the protocol by the pod has ended an HTTP/2 connection."""
         if not self._once.allows(pod.name, self._deadlines.seconds()):
             return
         log.warn(
@@ -234,7 +234,7 @@ class PodPools:
 # The protocol of connections to the endpoints of a backend: the HTTP version, and whether TLS is used.
 
 
-# appProtocol of Service ports: the names of KEP-3726, of IANA, and those that Istio and Contour gave them before.
+# appProtocol of Service ports: the names of KEP-3726, of IANA, and the older ones of Istio and Contour.
 _HTTP2 = frozenset({"kubernetes.io/h2c", "h2c", "http2", "grpc"})
 _TLS = frozenset({"https", "kubernetes.io/wss", "wss", "h2", "grpcs"})
 _HTTP2_OVER_TLS = frozenset({"h2", "grpcs"})
@@ -242,10 +242,10 @@ _HTTP1_OVER_TLS = frozenset({"kubernetes.io/wss", "wss"})
 
 
 def pod_connections(key: MemberKey, app_protocol: str | None) -> PodConnections:
-    """Return how the pods of a backend are connected to.
+    """Return the connection settings for the pods of a backend.
 
-    `appProtocol` counts where the file does not say it. A port that is `https` has TLS without a `tls` in the file too:
-    then the certificate must be valid for the Service's name by the system's authorities, since nothing else is known.
+    `appProtocol` is the default of the configured protocol. A port that is `https` uses TLS without a configured `tls`
+    too: then the certificate must be valid for the Service's name by the system's authorities.
     """
     named = (app_protocol or "").lower()
     tls = key.tls
@@ -280,7 +280,7 @@ class LiveTargets:
     """Pods, and services behind API servers, as targets (`backend_members.Targets`)."""
 
     def __init__(self, pods: PodPools, cluster: Callable[[str], Cluster | None]) -> None:
-        """`cluster` returns the cluster of a name that is in force, None if there is none."""
+        """`cluster` returns the cluster of a name in force, or None."""
         self._pods = pods
         self._cluster = cluster
         self._once = LogOnce()
@@ -299,14 +299,14 @@ class LiveTargets:
         return self._pods.acquire(PodKey(pod.address, pod.port, pod_connections(key, app_protocol), forwarded))
 
     def release(self, target: Target) -> None:
-        """The endpoint is gone: its target takes no further request."""
+        """The endpoint is gone: its target takes no more requests."""
         if isinstance(target, Pod):
             self._pods.release(target)
         elif isinstance(target, ServiceBehindAPIServer):
             target.leave()
 
     def _refused(self, cluster: str, service: str, status: int, message: str) -> None:
-        """An API server has answered in place of a service, which clients are not told."""
+        """Log that an API server has answered in place of a service, which clients do not learn."""
         if self._once.allows((cluster, service, status), self._pods.seconds()):
             log.warn(
                 "an API server did not pass a request on to its service; more of them in this minute are not logged",

@@ -2,14 +2,14 @@
 
     engine - socket pair - PodTunnel - SPDY/3.1 frames in binary messages - API server - kubelet - the pod's port
 
-The pair makes the tunnel a connection like any other: TLS, HTTP/2 and WebSocket go over it by the same transports. A
-forwarded connection is two streams with the same `requestID`, an error stream, of which our side ends at once, and a
-data stream. Bytes are sent when both are replied to: the peer drops those that come before.
+The pair makes the tunnel a connection like any other: the same transports carry TLS, HTTP/2 and WebSocket. A forwarded
+connection has two streams with the same `requestID`: an error stream, whose sending side is closed at once, and a data
+stream. Data is sent after the replies to both: the peer drops earlier data.
 
 Source: KEP-4006, client-go `tools/portforward/{portforward,tunneling_connection}.go`, kubelet
-`cri/streaming/portforward/httpstream.go`, moby/spdystream. The latter, which answers in every cluster, neither counts
-windows nor sends WINDOW_UPDATE: who kept to SPDY's window of 64 KiB would wait for ever after it. So back-pressure
-is that of the connection, in both directions, as it is for kubectl, which is enough as a tunnel has one connection.
+`cri/streaming/portforward/httpstream.go`, moby/spdystream. The latter, which every cluster uses, neither counts windows
+nor sends WINDOW_UPDATE: a sender that obeyed SPDY's window of 64 KiB would stall for ever. So the back-pressure of the
+connection applies in both directions, as with kubectl, which suffices since a tunnel carries one connection.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
     from mcproxy.http.transport import Transport
     from mcproxy.net.socket_stream import SocketStream
 
-#: Bytes of a WebSocket message of the API server, which copies 32 KiB at a time.
+#: Maximum of bytes of a WebSocket message of the API server, which copies 32 KiB at a time.
 MAX_MESSAGE: Final = 1 << 20
-#: Bytes that are kept of what the kubelet says on the error stream.
+#: Maximum of bytes that are kept of the kubelet's message on the error stream.
 MAX_ERROR: Final = 1024
-#: Seconds for which a tunnel that its user has closed may still send what it was given.
+#: Seconds for which a tunnel that its user has closed may still send buffered data.
 CLOSING: Final = 10.0
 
 _ERROR: Final = 1
@@ -58,12 +58,12 @@ _NORMAL: Final = b"\x03\xe8"  # status code 1000 of a CLOSE
 
 
 class PodTunnel:
-    """The tunnel's end of the pair, an IProtocol. States: opening -> open -> over."""
+    """The tunnel's end of the socket pair, an IProtocol. States: opening -> open -> over."""
 
     def __init__(self, reactor: Any, port: int, where: str, broken: Callable[[str], None]) -> None:
         """`where` names the pod's port in errors; `broken` is called with the cause when an open tunnel breaks."""
         self.opened: Deferred[None] = Deferred()
-        """Fires when both streams are replied to; fails with ConnectError."""
+        """Fires after the replies to both streams; fails with ConnectError."""
         self.user: SocketStream | None = None
         """The stream over the other end of the pair."""
         self._reactor = reactor
@@ -78,15 +78,15 @@ class PodTunnel:
         self._replied: set[int] = set()
         self._error = b""
         self._error_ended = False
-        self._pod_ended = False  # the pod sends no more
-        self._user_ended = False  # our user sends no more
+        self._pod_ended = False  # the pod has ended its side
+        self._user_ended = False  # the user has ended its side
         self._user_closed = False
         self._blocked = False  # the API server reads slowly
         self._over = False
         self._timer: Any = None
 
     def start(self, server: TunnelSide) -> socket.socket:
-        """Begin the streams on a WebSocket that is open; return the user's end of the pair, non-blocking."""
+        """Begin the streams on an open WebSocket; return the user's end of the pair, non-blocking."""
         near, far = socket.socketpair()
         for each in (near, far):
             each.setblocking(False)
@@ -100,7 +100,7 @@ class PodTunnel:
         return far
 
     def closed(self, _: SocketStream | None = None) -> None:
-        """The user's end of the pair is closed; what it has sent before is passed on."""
+        """The user's end of the pair is closed; buffered data is still sent."""
         self._user_closed = True
         if self._user_ended:
             self._end(clean=True)
@@ -108,14 +108,14 @@ class PodTunnel:
             self._timer = self._reactor.callLater(CLOSING, self.abort)
 
     def abort(self) -> None:
-        """End at once."""
+        """Close at once."""
         self._timer = None
         self._end(clean=False)
 
     # -- from the API server ------------------------------------------------------------------------------------
 
     def received(self, data: bytes) -> None:
-        """Bytes of the WebSocket."""
+        """Process bytes of the WebSocket."""
         try:
             for message in self._messages.feed(data):
                 if self._over:
@@ -125,11 +125,11 @@ class PodTunnel:
             self._fail(f"the API server sent what is no port-forward: {error}")
 
     def server_ended(self) -> None:
-        """The WebSocket's connection is over, or half; the request that it meets says so."""
+        """The WebSocket's connection has ended, or the server's half of it."""
         self._fail("the API server ended the connection", told=False)
 
     def block(self, blocked: bool) -> None:
-        """The API server reads slowly, or again."""
+        """Pause while the API server reads slowly, or resume."""
         self._blocked = blocked
         if self._near is not None and blocked:
             self._near.pauseProducing()
@@ -143,7 +143,7 @@ class PodTunnel:
                     return
                 self._event(event)
         elif message.opcode == PING:
-            if not self._blocked:  # who does not read gets no answers that would pile up
+            if not self._blocked:  # a peer that does not read gets no replies, which would pile up
                 self._side.received(frame(PONG, message.payload, os.urandom(4)))
         elif message.opcode == CLOSE:
             reason = message.payload[2:].decode("utf-8", "replace")
@@ -164,7 +164,7 @@ class PodTunnel:
             if event.stream == _DATA or (event.stream == _ERROR and not self._error_ended):
                 self._fail(self._said() or "the kubelet reset the stream")
         elif isinstance(event, Ping):
-            if not event.ident % 2 and not self._blocked:  # even: it is not the answer to one of ours
+            if not event.ident % 2 and not self._blocked:  # even: not the reply to one of ours
                 self._send(SpdySession.ping(event.ident))
         elif isinstance(event, SynStream):
             raise SpdyError("a stream that was not asked for")
@@ -219,7 +219,7 @@ class PodTunnel:
             self._end(clean=True)
 
     def writeConnectionLost(self) -> None:
-        """What the pod has sent is passed on; the user may still send."""
+        """The pod has ended its side: its buffered data is passed on, and the user may still send."""
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self._near = None
@@ -234,7 +234,7 @@ class PodTunnel:
         self._side.resume()
 
     def stopProducing(self) -> None:
-        """The transport is closed; `connectionLost` does the rest."""
+        """The transport is closed; `connectionLost` follows."""
 
     # -- ending -------------------------------------------------------------------------------------------------
 
@@ -243,9 +243,9 @@ class PodTunnel:
             self._side.received(frame(BINARY, frames, os.urandom(4)))
 
     def _fail(self, cause: str, *, told: bool = True) -> None:
-        """The tunnel broke; `told`: in a way that an operator is told of.
+        """The tunnel broke; `told`: whether that is reported to operators.
 
-        Once the pod has ended its side, and so may be gone, that is no failure.
+        After the pod has ended its side, and so may be gone, that is no failure.
         """
         if self._over or self._pod_ended:
             self._end(clean=self._pod_ended)
@@ -271,14 +271,14 @@ class PodTunnel:
             else:
                 near.abortConnection()
         if self.user is not None and not clean:
-            self.user.abortConnection()  # else the end of the pair would look like an orderly one
+            self.user.abortConnection()  # otherwise it would look like an orderly end
         self._side.connection_lost(clean)
         if not self.opened.called:
             self.opened.errback(ConnectFailed(f"{self._where}: {cause}"))
 
 
 class _FarEnd:
-    """The end of the WebSocket as its `TunnelSide` sees it: a `TunnelEnd`, and the transport of one."""
+    """The local end of the WebSocket for its `TunnelSide`: a `TunnelEnd` and its transport."""
 
     def __init__(self, tunnel: PodTunnel) -> None:
         self.transport = cast("Transport", self)

@@ -2,9 +2,9 @@
 
     GET /api/v1/namespaces/NAMESPACE/pods/NAME/portforward, Upgrade: websocket, `SPDY/3.1+portforward.k8s.io`
 
-Each connection of a pod's pool is a WebSocket of its own (`pod_tunnel`), so that none can hold up another and the pool
-decides over their life. The namespace is that of the backend, and the name comes from an EndpointSlice of that
-namespace, so no cluster can lead a request to a pod of another one.
+Each connection of a pod's pool is a separate WebSocket (`pod_tunnel`), so that none can block another and the pool
+controls their lifetime. The namespace is that of the backend, and the name comes from an EndpointSlice of that
+namespace, so no cluster can direct a request to a pod of another namespace.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ log = Logger(__name__)
 
 PROTOCOL: Final = "SPDY/3.1+portforward.k8s.io"
 _MAX_CONNECTS = 3
-"""Endpoints of a cluster to which one connection is tried."""
+"""Maximum of endpoints of a cluster that are tried for one connection."""
 _MAX_BODY = 64 * 1024
-"""Bytes of the body of a refusal that are read for its message."""
+"""Maximum of bytes of the body of a refusal that are read for its message."""
 
 
 class ForwardedPod(NamedTuple):
-    """A pod that is reached through its cluster."""
+    """A pod that is reached through its cluster's API server."""
 
     cluster: str
     namespace: str
@@ -51,7 +51,7 @@ class PortForwarder:
     """Opens connections to pods of all clusters of a process."""
 
     def __init__(self, reactor: Any, cluster: Callable[[str], Cluster | None]) -> None:
-        """`cluster` returns the cluster of a name that is in force, None if there is none."""
+        """`cluster` returns the cluster of a name in force, or None."""
         self._reactor = reactor
         self._cluster = cluster
         self._once = LogOnce()
@@ -68,8 +68,8 @@ class PortForwarder:
     ) -> Deferred[None]:
         """Connect `protocol` to a port of a pod within `timeout` seconds (`net.connect.connect`).
 
-        That fires when the kubelet has taken the streams. Whether anything listens on the port is known only after it:
-        if not, the connection breaks.
+        The Deferred fires when the kubelet has accepted the streams. If nothing listens on the port, the connection
+        breaks after that.
         """
         where = f"port {port} of pod {pod.namespace}/{pod.name} in cluster {pod.cluster}"
 
@@ -105,7 +105,7 @@ class PortForwarder:
             tunnel.user = await connect_over(
                 self._reactor, end, protocol, where=where, tls=tls, timeout=timeout, alpn=alpn, on_close=tunnel.closed
             )
-        except BaseException:  # it has closed `end`
+        except BaseException:  # `end` is closed already
             tunnel.abort()
             raise
 

@@ -1,6 +1,6 @@
-"""Log lines about how requests to ingresses have ended, where an operator wants to know.
+"""Log lines for operators about the ends of requests to ingresses.
 
-They are written after the request, once a minute for each subject: what a crowd causes is one line.
+They are written after the request, once a minute for each subject, however many requests have the same cause.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class IngressReporter:
         self._events = IngressEvents()
 
     def begun(self, request: IngressRequest, offset: float) -> None:
-        """Nothing: there is no audit log of ingresses."""
+        """Do nothing: ingresses have no audit log."""
 
     def ended(self, request: IngressRequest, offset: float) -> None:
         request.report(offset)
@@ -38,13 +38,13 @@ class IngressReporter:
 
 
 class IngressEvents:
-    """Writes them, for one process."""
+    """Writes the log lines of one process."""
 
     def __init__(self) -> None:
         self._once = LogOnce()
 
     def ended(self, request: IngressRequest) -> None:
-        """A request is over; its `ended_at` is set."""
+        """A request has ended; its `ended_at` is set."""
         reason = request.reason
         if not reason:
             self._slow(request)
@@ -91,7 +91,7 @@ class IngressEvents:
         first, sent = request.exchange.first_byte_at, request.sent_at
         if not sent or not first or first - sent < SLOW or request.exchange.upgraded:
             return
-        waited = first - max(sent, request.exchange.body_ended_at)  # not for a client that sends slowly, or much
+        waited = first - max(sent, request.exchange.body_ended_at)  # excludes the time of a slow or large request body
         if waited < SLOW:
             return
         if (fields := self._fields("slow", request)) is not None:
@@ -104,14 +104,14 @@ class IngressEvents:
             )
 
     def _fields(self, what: str, request: IngressRequest) -> dict[str, Any] | None:
-        """Return the fields of a line about a request; None if there was one about its endpoint just now."""
+        """Return the fields of a line about a request; None if there was one about its endpoint within the period."""
         known = about(request)
         subject = (what, known["service"], known["cluster"], known["endpoint"])
         return {**known, "log_subject": subject} if self._once.allows(subject, request.ended_at) else None
 
 
 def about(request: IngressRequest) -> dict[str, Any]:
-    """Return the fields of a log line about a request, as far as they are known."""
+    """Return the known fields of a log line about a request."""
     route, endpoint, head = request.route, request.endpoint, request.exchange.head
     return {
         "ingress": route.ingress if route is not None else "",

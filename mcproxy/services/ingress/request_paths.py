@@ -1,17 +1,16 @@
 """Normalizes the paths of requests for the rules of ingresses. Pure.
 
-A path with a segment `..`, encoded or not, is refused: no client sends one (they resolve it themselves, RFC 3986 5.2.4)
-but to get at what is beside a rule's prefix. A rule is matched on the *canonical path*: segments `.` removed, each
-element decoded. Elements are what is between slashes as the client sent them, so an encoded slash (%2F) is a part of
-its element, as RFC 3986 2.2 has it.
+A path with a segment `..`, encoded or not, is refused: clients resolve it themselves (RFC 3986 5.2.4), and send one
+only to leave a rule's prefix. A rule is matched on the *canonical path*: segments `.` removed, each element decoded.
+Elements are separated by literal slashes, so an encoded slash (%2F) is a part of its element (RFC 3986 2.2).
 
-Servers read some paths in another way: they take %2F or a backslash for a slash, several slashes for one, and cut off
-what follows a semicolon, some of these, in any order. Such a path has other *readings*. A request of which another rule
-would take one of them is refused (`router`), so a rule cannot be evaded by spelling; and a path that has a dot segment
-in one of them alone always is, for it would leave the prefix of its rule behind the proxy.
+Servers read some paths in another way: they take %2F or a backslash for a slash, or several slashes for one, or cut off
+the part after a semicolon, in any combination. Such a path has other *readings*. A request with a reading that matches
+another rule is refused (`router`), so a rule cannot be evaded by spelling; so is a path with a reading that has a dot
+segment, since it would leave the prefix of its rule behind the proxy.
 
-A path goes to the pod byte for byte as the client wrote it (signatures are made over it, and %2F is data to many
-applications), unless it has segments `.`: these are removed from what is sent too, so that the pod resolves none.
+The pod gets the path byte for byte as the client sent it (signatures cover it, and %2F is data to many applications),
+but without segments `.`, so that the pod resolves none.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-#: Anything that makes a path differ from its canonical form, or gives it a second reading.
+#: Matches any path that differs from its canonical form, or has a second reading.
 _UNUSUAL = re.compile(rb"[%;\\]|//|/\.\.?(?:/|$)")
 _ENCODED = re.compile(rb"%([0-9A-Fa-f]{2})")
 _MALFORMED = re.compile(rb"%(?![0-9A-Fa-f]{2})|%00")
-_KEPT = {b"%2F": b"%2F", b"%25": b"%25"}  # as long as they are encoded, no two elements have the same canonical form
+_KEPT = {b"%2F": b"%2F", b"%25": b"%25"}  # kept encoded, so that no two elements have the same canonical form
 _ENCODED_DOTS = re.compile(rb"(?i)^(?:\.|%2e){1,2}$")
 _SLASHES = re.compile(rb"/+")
 _PARAMETERS = re.compile(rb";[^/]*")
@@ -31,33 +30,33 @@ _DOT_SEGMENT = re.compile(rb"(?:\A|/)\.\.?(?:/|\Z)")
 _ENCODED_DOT_SEGMENT = re.compile(rb"(?i)/(?:\.|%2e){1,2}(?:/|\Z)")
 _MOST_READINGS = 64
 _MOST_BYTES = 64 * 1024
-"""Of all readings of a path: what they cost is paid for each request."""
+"""Maximum of readings of a path, since each request pays for them."""
 
 
 class BadPath(Exception):
-    """A path that servers read differently, or that is none."""
+    """A path that servers read differently, or that is invalid."""
 
 
 class Path:
-    """A path, as rules see it."""
+    """The path of a request, for rules."""
 
     __slots__ = ("canonical", "readings", "sent")
 
     def __init__(self, sent: bytes, canonical: bytes, readings: frozenset[bytes] = frozenset()) -> None:
         self.sent = sent
-        """What goes to the pod, without the query."""
+        """The path that the pod gets, without the query."""
         self.canonical = canonical
-        """What rules are matched on."""
+        """The path that is matched with rules."""
         self.readings = readings
-        """Other readings, for which a pod may take it."""
+        """Other readings that a pod may have of it."""
 
 
 unusual = _UNUSUAL.search
-"""``unusual(path)`` is None for a path that is its own canonical form and has no second reading."""
+"""``unusual(path)`` is None for a canonical path without a second reading."""
 
 
 def parse(path: bytes) -> Path:
-    """Return the readings of a path, without its query, which begins with a slash. Raises BadPath."""
+    """Return the readings of a path that begins with a slash and has no query. Raises BadPath."""
     if _UNUSUAL.search(path) is None:
         return Path(path, path)
     if _MALFORMED.search(path):
@@ -71,7 +70,7 @@ def parse(path: bytes) -> Path:
 
 
 def canonical_rule(path: str) -> bytes:
-    """Return the canonical form of a rule's path. Raises BadPath for one that no request can have."""
+    """Return the canonical form of a rule's path. Raises BadPath for a path that no request can have."""
     raw = path.encode()
     if _MALFORMED.search(raw):
         raise BadPath("malformed percent-encoding in the path")
@@ -82,7 +81,7 @@ def canonical_rule(path: str) -> bytes:
 
 
 def canonical_path(path: bytes) -> bytes:
-    """Return the canonical form of a request's path that `parse` has taken."""
+    """Return the canonical form of a request's path that `parse` accepts."""
     return _canonical(path)
 
 
@@ -111,7 +110,7 @@ def _decoded_loosely(match: re.Match[bytes]) -> bytes:
 
 
 def _readings(path: bytes) -> frozenset[bytes]:
-    """Return what a path may be read as: what these steps, in any order, make of it. Raises BadPath for too many."""
+    """Return the readings of a path by these steps in any order. Raises BadPath for too many."""
     found = {path}
     todo = [path]
     size = len(path)

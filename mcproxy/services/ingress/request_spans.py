@@ -1,7 +1,7 @@
 """The span of a request to an ingress: a server span by OpenTelemetry's HTTP conventions, child of the client's.
 
-The pod gets the span as the parent in `traceparent`. The name and `http.route` are of the rule: host and path as the
-file has them.
+The pod gets the span as the parent in `traceparent`. The name and `http.route` are the rule's host and path as
+configured.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mcproxy.services.ingress.ingress_request import IngressRequest
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-_LONGEST = 1024  # characters of a text that a client chose
+_LONGEST = 1024  # maximum of characters of a text from the client
 _NOT_FAILED = frozenset({"ok", "client_closed", "client_stalled", "drained", "redirected"})
 
 
@@ -30,7 +30,7 @@ class IngressRequestTracer:
         self._spans = spans
 
     def begin(self, request: IngressRequest) -> IngressSpan:
-        """Start the span of a request whose fields are noted."""
+        """Start the span of a request, after its fields are noted."""
         exchange, noted, route = request.exchange, request.noted, request.route
         assert noted is not None
         head, connection = exchange.head, exchange.connection

@@ -1,15 +1,15 @@
-"""Which rule of the ingresses on a listener a request is for. Immutable, built once for a Runtime; pure.
+"""Finds the rule for a request among the ingresses of a listener. Immutable, built once for a Runtime; pure.
 
 IngressSpec (networking.k8s.io/v1): an exact host comes before a wildcard of one label, that before rules for every
 host; then an Exact path comes before the longest Prefix, which is compared element by element. As in nginx, the host
-decides first: a request for a host that has rules never gets to those of a wildcard or of every host. What none of the
-host's paths matches is for the default backend of the ingresses that have rules for this host, and what no host matches
-for that of the others; of several the first in the order of the file.
+decides first: a request for a host that has rules never gets to those of a wildcard or of every host. If no path of the
+host matches, the default backend of the ingresses with rules for the host is used; if no host matches, that of the
+other ingresses; the first of several in the order of the configuration.
 
 Conditions (Gateway API, HTTPRouteMatch): of rules with one path, one for a method comes first, then the one with more
-header fields, then with more parameters of the query, then the first in the order of the file. One whose conditions a
-request does not meet leaves it to the next less specific one, down to the default backend. A path of type Regex comes
-after the longest Prefix. With `wildcardLabels: Any` a wildcard is for hosts of several labels too; the longest one
+header fields, then with more query parameters, then the first in the order of the configuration. If a request does not
+meet the conditions of a rule, the next less specific one is tried, down to the default backend. A path of type Regex
+comes after the longest Prefix. With `wildcardLabels: Any` a wildcard matches several labels too; the longest wildcard
 comes first.
 """
 
@@ -38,7 +38,7 @@ R = TypeVar("R")
 
 _SLASH = ord("/")
 
-#: Targets of a host whose routes are remembered, and how long one may be (bytes).
+#: Maximum of targets of a host whose routes are cached, and of bytes of one.
 _MAX_KNOWN = 512
 _MAX_KNOWN_TARGET = 256
 
@@ -47,12 +47,12 @@ _MAX_NAME = 255
 
 
 class Route:
-    """A rule's path, as the configuration has it, or a default backend."""
+    """A rule's path in the configuration, or a default backend."""
 
     __slots__ = ("_pattern", "filters", "host", "ingress", "path", "path_type", "rule", "shares", "spill")
 
     def __init__(self, ingress: Ingress, host: str = "", rule: IngressPath | None = None) -> None:
-        """`rule` is None for the default backend of the ingress, which has one."""
+        """`rule` is None for the default backend of the ingress."""
         self.ingress = ingress
         self.host = host
         self.rule = rule
@@ -70,7 +70,7 @@ class Route:
 
     @property
     def pattern(self) -> LinearRegex | None:
-        """The path of type Regex, compiled once, when it is first asked for: status makes routes too; None: another."""
+        """The path of type Regex, compiled on first use (status makes routes too); None for other types."""
         if self._pattern is None and self.path_type == PathType.REGEX:
             self._pattern = LinearRegex(self.path)
         return self._pattern
@@ -86,7 +86,7 @@ class Route:
 
 
 def routes_of(ingresses: Iterable[Ingress]) -> list[Route]:
-    """Return all routes, in the order of the file."""
+    """Return all routes in the order of the configuration."""
     found = []
     for ingress in ingresses:
         for rule in ingress.rules:
@@ -97,12 +97,12 @@ def routes_of(ingresses: Iterable[Ingress]) -> list[Route]:
 
 
 class _Entry(Generic[R]):
-    """What is live of a route, and the conditions on which a request of its path is for it."""
+    """The live route, and the conditions that a request of its path must meet."""
 
     __slots__ = ("headers", "live", "methods", "order", "query", "unconditional")
 
     def __init__(self, rule: IngressPath | None, live: R, number: int) -> None:
-        """`number` is the place in the file."""
+        """`number` is the position in the configuration."""
         self.live = live
         self.methods: frozenset[bytes] = frozenset()
         self.headers: tuple[tuple[bytes, bytes], ...] = ()
@@ -135,7 +135,7 @@ def _parameters(query: bytes) -> dict[bytes, bytes]:
 
 
 class Router(Generic[R]):
-    """The routes of one listener; `R` is what is live of each."""
+    """The routes of one listener; `R` is the type of a live route."""
 
     __slots__ = ("_any", "_exact", "_several", "_wildcard")
 
@@ -167,7 +167,7 @@ class Router(Generic[R]):
         self._several = {
             host[1:].encode(): each for host, each in tables.items() if host in several and host.startswith("*.")
         }
-        """Those of the wildcards that are for several labels."""
+        """The tables of wildcards that match several labels."""
 
     def table(self, host: bytes) -> _PathTable[R]:
         """Return the routes for a host name (lower case, without port and final dot)."""
@@ -185,14 +185,13 @@ class Router(Generic[R]):
         return found
 
     def knows(self, host: bytes) -> bool:
-        """Whether a rule names the host, by itself or by a wildcard."""
+        """Whether a rule names the host, exactly or by a wildcard."""
         return self.table(host) is not self._any
 
     def find(self, host: bytes, target: bytes, method: bytes = b"GET", fields: bytes = b"") -> tuple[R, bytes] | None:
         """Return the route for a host name and a request, and the target to send; None: there is none.
 
-        `fields` are those that a pod would get. Raises BadPath for a path that servers read differently, where that
-        matters.
+        `fields` are those that a pod would get. Raises BadPath for a path whose readings match different rules.
         """
         return self.table(host).find(target, method, fields)
 
@@ -203,16 +202,16 @@ class _PathTable(Generic[R]):
     __slots__ = ("_default", "_exact", "_known", "_lengths", "_longest", "_patterns", "_prefixes", "_root")
 
     def __init__(self) -> None:
-        #: What was found for targets that may be asked again.
+        #: Cache of results by target.
         self._known: dict[bytes, tuple[tuple[_Entry[R], ...], bytes]] = {}
         self._exact: dict[bytes, list[_Entry[R]]] = {}
         self._prefixes: dict[bytes, list[_Entry[R]]] = {}  # without final slash; never the root
         self._root: list[_Entry[R]] = []  # the Prefix /
-        #: By what they begin with, so that a request is compared with those alone that it may match.
+        #: By their literal beginning, so that a request is compared only with patterns that may match.
         self._patterns: dict[bytes, list[tuple[LinearRegex, _Entry[R]]]] = {}
-        self._lengths: tuple[int, ...] = ()  # of these beginnings
+        self._lengths: tuple[int, ...] = ()  # of the beginnings
         self._default: _Entry[R] | None = None
-        self._longest = 0  # elements of the longest prefix
+        self._longest = 0  # number of elements of the longest prefix
 
     def add(self, route: Route, entry: _Entry[R]) -> None:
         if route.pattern is not None:
@@ -221,7 +220,7 @@ class _PathTable(Generic[R]):
         try:
             path = canonical_rule(route.path)
         except BadPath:
-            return  # no request has such a path; `check` says so
+            return  # no request has such a path; `check` warns of it
         if route.path_type == PathType.EXACT:
             self._exact.setdefault(path, []).append(entry)
             return
@@ -237,7 +236,7 @@ class _PathTable(Generic[R]):
             self._default = entry
 
     def complete(self) -> None:
-        """All are added: put those of one path in their order."""
+        """Sort the entries of each path, after all are added."""
         for entries in (*self._exact.values(), *self._prefixes.values(), self._root):
             entries.sort(key=lambda entry: entry.order)
         self._lengths = tuple(sorted({len(each) for each in self._patterns}))
@@ -260,7 +259,7 @@ class _PathTable(Generic[R]):
         return None
 
     def _find(self, target: bytes) -> tuple[tuple[_Entry[R], ...], bytes] | None:
-        """Return the entries that a request with this target may be for, the most specific first, and what to send."""
+        """Return the candidates for a request with this target, the most specific first, and the target to send."""
         raw, mark, query = target.partition(b"?")
         if raw[0] != _SLASH:
             return None  # OPTIONS *
@@ -284,7 +283,7 @@ class _PathTable(Generic[R]):
         if prefixes:
             end = len(path)
             over = path.count(b"/") - self._longest
-            if over > 0:  # no prefix has so many elements: begin with the first one that may be
+            if over > 0:  # no prefix has so many elements: begin with the longest one
                 end = len(b"/".join(path.split(b"/", self._longest + 1)[: self._longest + 1]))
             while end > 0:
                 if _taken(found, prefixes.get(path[:end])):
@@ -302,7 +301,7 @@ class _PathTable(Generic[R]):
         return tuple(found)
 
     def _candidates(self, path: bytes) -> list[tuple[LinearRegex, _Entry[R]]]:
-        """Return the patterns that begin as the path does, in their order; `check` has bounded how many."""
+        """Return the patterns with the beginning of the path, in their order; `check` bounds their number."""
         found: list[tuple[LinearRegex, _Entry[R]]] = []
         for length in self._lengths:
             if length > len(path):
@@ -313,7 +312,7 @@ class _PathTable(Generic[R]):
 
 
 def _taken(found: list[_Entry[R]], entries: list[_Entry[R]] | None) -> bool:
-    """Add entries up to the first without conditions; return whether there is one."""
+    """Add entries up to the first without conditions; return whether there was one."""
     for entry in entries or ():
         found.append(entry)
         if entry.unconditional:
@@ -323,14 +322,14 @@ def _taken(found: list[_Entry[R]], entries: list[_Entry[R]] | None) -> bool:
 
 # -- what filters change --------------------------------------------------------------------------------------
 #
-# What the filters of a rule change: fields of heads, host and path, redirects. Made once for a Runtime; pure.
+# The filters of a rule: changes of header fields, host and path, redirects. Made once for a Runtime; pure.
 #
 # Gateway API, HTTPRoute: HTTPHeaderFilter, HTTPURLRewriteFilter, HTTPRequestRedirectFilter.
 
 
 _CAPTURE = re.compile(rb"\\([1-9])")
 _NOT_IN_PATHS = re.compile(rb"[^!$&'()*+,/:;=@\w.~%-]", re.ASCII)
-"""What is encoded in a path (RFC 3986 3.3); in a canonical path a percent sign is always that of an encoded byte."""
+"""Characters to encode in a path (RFC 3986 3.3); in a canonical path every percent sign belongs to an encoded byte."""
 _LEADING = re.compile(rb"\A/+")
 _PORT = re.compile(rb":([0-9]{1,5})\Z")
 _OWN_PORTS = {b"http": 80, b"https": 443}
@@ -342,7 +341,7 @@ class FieldEdits:
     __slots__ = ("_added", "_gone")
 
     def __init__(self, edits: HeaderEdits, *, loosely: bool) -> None:
-        """`loosely`: `_` in a name is a `-`, as many servers read it, so no client gets a field past what sets it."""
+        """`loosely`: `_` in a name equals `-`, as for many servers, so that a client cannot evade a set field."""
         names = [re.escape(name.encode()) for name in (*(name for name, _ in edits.set_), *edits.remove)]
         if loosely:
             names = [re.sub(rb"\\-|_", b"[-_]", name) for name in names]
@@ -357,7 +356,7 @@ class FieldEdits:
 
 
 class _NewPath:
-    """What takes the place of the path of a request that a route matches."""
+    """The replacement of the path of a request."""
 
     __slots__ = ("_elements", "_pattern", "_prefix", "_whole")
 
@@ -365,7 +364,7 @@ class _NewPath:
         self._whole = None if whole is None else whole.encode()
         self._prefix = b"" if prefix is None else prefix.rstrip("/").encode()
         self._pattern = route.pattern
-        self._elements = 0  # of the rule's prefix
+        self._elements = 0  # number of elements of the rule's prefix
         if self._pattern is None:
             self._elements = canonical_rule(route.path).rstrip(b"/").count(b"/")
 
@@ -378,11 +377,11 @@ class _NewPath:
             return self._whole + mark + query
         path = canonical_path(raw)
         captured = self._pattern.captured(path)
-        assert captured is not None  # the rule has matched it, and has as many groups
+        assert captured is not None  # the rule has matched, and has these groups
         new = _CAPTURE.sub(lambda match: _encoded(captured[int(match[1])]), self._whole)
         new = _LEADING.sub(b"/", new)
         if parse(new).sent != new:
-            raise BadPath("a dot segment in the path")  # that two parts make together
+            raise BadPath("a dot segment in the path")  # joined from two parts
         return new + mark + query
 
     def _behind_prefix(self, raw: bytes) -> bytes:
@@ -396,7 +395,7 @@ def _encoded(captured: bytes) -> bytes:
 
 
 class RouteChanges:
-    """The filters of one route that has any; None: it leaves that as it is."""
+    """The filters of one route; None: no change."""
 
     __slots__ = ("_path", "host", "redirect", "request_fields", "response_fields", "timeout")
 
@@ -413,7 +412,7 @@ class RouteChanges:
         self.timeout = filters.timeout
 
     def target(self, target: bytes) -> bytes:
-        """Return the target that pods get. Raises BadPath."""
+        """Return the target for pods. Raises BadPath."""
         return target if self._path is None else self._path.of(target)
 
 
@@ -432,9 +431,9 @@ class RouteRedirect:
             self._path = _NewPath(route, redirect.path, redirect.prefix)
 
     def location(self, authority: bytes, target: bytes, *, https: bool) -> bytes:
-        """Return where a request leads; `authority` is its Host, b"" without one. Raises BadPath.
+        """Return the Location for a request; `authority` is its Host, b"" without one. Raises BadPath.
 
-        The port that the client has used stays unless the scheme changes; that of the scheme itself is not written.
+        The client's port stays unless the scheme changes; the default port of a scheme is omitted.
         """
         if self._path is not None:
             target = self._path.of(target)
@@ -443,7 +442,7 @@ class RouteRedirect:
         written = _PORT.search(authority)
         host = self._host or (authority if written is None else authority[: written.start()])
         if not host:
-            return target  # HTTP/1.0: where the client is, for all that it has said
+            return target  # HTTP/1.0 without Host: relative to the client's location
         port = self._port
         if port is None and written is not None and scheme == now:
             port = int(written[1])

@@ -1,1 +1,1 @@
-"""Writes the differences between clusters and the desired state, to objects that mcproxy has made."""
+"""Writes the differences between clusters and the desired state, only to objects that mcproxy has created."""

@@ -1,4 +1,4 @@
-"""Changes as requests to an API server, and what its answers mean. Pure."""
+"""Changes as requests to an API server, and the meaning of its responses. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mcproxy.services.writer.differences import PlannedWrite, Verb
 FIELD_MANAGER = "mcproxy"
 _APPLY = (("content-type", "application/apply-patch+yaml"), ("accept", "application/json"))
 _JSON = (("content-type", "application/json"), ("accept", "application/json"))
-_MAX_MESSAGE = 300  # characters of an API server's words that are kept
+_MAX_MESSAGE = 300  # maximum of characters of a kept message
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class WriteRequest:
 
 
 def request_of(change: PlannedWrite, timeout: float) -> WriteRequest:
-    """Return the request of a change. `timeout`: seconds after which the API server gives it up too."""
+    """Return the request of a change. `timeout`: seconds after which the API server abandons it too."""
     key = change.key
     root = f"/apis/{key.group}/{key.version}" if key.group else f"/api/{key.version}"
     path = f"{root}/namespaces/{quote(key.namespace)}/{key.resource}/{quote(key.name)}"
@@ -55,7 +55,7 @@ def request_of(change: PlannedWrite, timeout: float) -> WriteRequest:
 
 
 def namespace_request(name: str, timeout: float) -> WriteRequest:
-    """Return the request that creates a namespace, which is never changed or deleted then."""
+    """Return the request that creates a namespace, which mcproxy never changes or deletes."""
     made = {
         "apiVersion": "v1",
         "kind": "Namespace",
@@ -66,22 +66,22 @@ def namespace_request(name: str, timeout: float) -> WriteRequest:
 
 
 class WriteOutcome(Enum):
-    """The meaning of an answer."""
+    """The meaning of a response."""
 
     DONE = "done"
     GONE = "gone"
-    """There is nothing to delete any more, or nothing whose status could be written."""
+    """The object to delete, or to set the status of, is gone."""
     CONFLICT = "conflict"
-    """The object is not what it was when it was seen."""
+    """The object has changed since it was read."""
     FIELD_CONFLICT = "field_conflict"
-    """Another field manager has set a field of ours to something else: it is never taken from it."""
+    """Another field manager owns a field of ours: mcproxy never takes it over."""
     NO_NAMESPACE = "no_namespace"
     REFUSED = "refused"
-    """The API server does not take it: another attempt is made much later."""
+    """The API server refuses the object: it is retried much later."""
     FORBIDDEN = "forbidden"
     """The proxy lacks a right."""
     LATER = "later"
-    """The API server cannot do it now (429, 5xx), or does not accept the credential (401)."""
+    """The API server is unavailable (429, 5xx), or does not accept the credential (401)."""
 
 
 class _Metadata(msgspec.Struct):
@@ -111,17 +111,17 @@ _decoder = msgspec.json.Decoder(_Answer)
 
 @dataclass(frozen=True, slots=True)
 class WriteAnswer:
-    """An answer as far as it matters."""
+    """A response, reduced to its meaning."""
 
     outcome: WriteOutcome
     uid: str = ""
     version: int = 0
     message: str = ""
-    """Why it was not done: the API server's words."""
+    """The API server's message."""
 
 
 def answer_of(change: PlannedWrite, status: int, body: bytes) -> WriteAnswer:
-    """Return what an answer means. The body may be anything."""
+    """Return the meaning of a response with any body."""
     try:
         found = _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -149,9 +149,9 @@ def _failed(change: PlannedWrite, status: int, found: _Answer) -> WriteOutcome:
             return WriteOutcome.FIELD_CONFLICT
         return WriteOutcome.CONFLICT
     if status == 403:
-        if "because it is being terminated" in found.message:  # a namespace that is being deleted takes nothing
+        if "because it is being terminated" in found.message:  # a namespace that is being deleted accepts no objects
             return WriteOutcome.NO_NAMESPACE
-        # What a policy there refuses is 403 too, and is about this object alone.
+        # A refusal by a policy is 403 too, and concerns this object alone.
         return (
             WriteOutcome.FORBIDDEN
             if " cannot " in found.message and 'User "' in found.message
@@ -162,14 +162,14 @@ def _failed(change: PlannedWrite, status: int, found: _Answer) -> WriteOutcome:
     if status == 422 and "metadata.uid" in found.message:
         return WriteOutcome.CONFLICT
     if status == 500 and "failed to create typed patch object" in found.message:
-        return WriteOutcome.REFUSED  # a field that the cluster's schema lacks: about this object alone
+        return WriteOutcome.REFUSED  # a field that the cluster's schema lacks concerns this object alone
     if status == 429 or status >= 500:
         return WriteOutcome.LATER
     return WriteOutcome.REFUSED
 
 
 def lacks_families(message: str) -> bool:
-    """Whether an API server refuses a Service since its cluster has none of its IP families (golden/services, 8)."""
+    """Whether an API server refuses a Service because its cluster lacks its IP families (golden/services, 8)."""
     return "spec.ipFamilies[0]: Invalid value" in message and "not configured on this cluster" in message
 
 
@@ -178,5 +178,5 @@ def _printable(text: str) -> str:
 
 
 def place_of(key: ObjectKey) -> str:
-    """Return an object's name as lines for operators have it."""
+    """Return the name of an object for messages to operators."""
     return f"{key.resource} {key.namespace}/{key.name}"

@@ -1,8 +1,8 @@
-"""Writes to one cluster: while this process has its Lease, a few changes at a time.
+"""Writes changes to one cluster, a few at a time, while this process has its Lease.
 
-Their order is that of `ClusterWriteQueue`.
+`ClusterWriteQueue` determines their order.
 
-Whatever became of a change, it is not kept: whoever asked for it looks at the cluster again, and asks for what is
+A change is dropped after its attempt, successful or not: the caller compares the cluster again, and requests what is
 missing then.
 """
 
@@ -40,12 +40,12 @@ from mcproxy.upstream.credentials import CredentialError
 log = Logger(__name__)
 
 WRITES_AT_ONCE = 8
-"""Writes to one cluster that wait for their answers."""
+"""Maximum of writes to one cluster in flight."""
 WRITE_TIMEOUT = 5.0
-"""Seconds for one write; less if the Lease lasts no longer."""
-_MIN_LEFT = 0.5  # seconds that a Lease must last for a write to begin
-_MAX_BODY = 1024 * 1024  # bytes of an answer: the object, with what others have added to it
-_MAX_PROBLEMS = 1000  # objects that are refused, of which the last cause is kept
+"""Seconds for one write; less if the Lease expires earlier."""
+_MIN_LEFT = 0.5  # minimum of seconds until the Lease expires for a write to begin
+_MAX_BODY = 1024 * 1024  # bytes of a response: the object, with the fields of others
+_MAX_PROBLEMS = 1000  # maximum of refused objects whose last cause is kept
 _LINES = 60.0  # seconds between two lines about one kind of refusal
 
 
@@ -62,19 +62,19 @@ class ClusterWriter:
         ended: Callable[[ServiceKey, bool], None],
         creates: Callable[[str], bool],
     ) -> None:
-        """`cluster` returns the one in force. `random` returns a float in [0, 1).
+        """`cluster` returns the cluster in force. `random` returns a float in [0, 1).
 
-        `creates` says whether a namespace that is not there is created.
+        `creates` returns whether to create a missing namespace.
 
-        `ended` is called when a write of a service has ended, with whether it has succeeded: what is missing now has to
-        be computed again.
+        `ended` is called when a write of a service has ended, with whether it has succeeded: the service has to be
+        compared again.
         """
         self.queue = ClusterWriteQueue(clock.seconds)
         self.mutations = MutationCache(clock.seconds)
         self.problems = ObjectProblems(_MAX_PROBLEMS)
-        """Why objects are refused, as the API server says."""
+        """The API server's reasons for refused objects."""
         self.cause = ""
-        """Why nothing can be written at the moment."""
+        """Why nothing can be written at present."""
         self._cluster = cluster
         self._permit = permit
         self._clock = clock
@@ -91,33 +91,33 @@ class ClusterWriter:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no write is on its way, and none whose answer was not waited for can be."""
+        """Whether no write can be in flight, not even an abandoned one."""
         return not self._running and self._clock.seconds() >= self._uncertain_until
 
     def write(self, service: ServiceKey, changes: list[PlannedWrite]) -> None:
-        """These are what is to be written for a service now, and nothing else is."""
+        """Set the pending changes of a service, replacing former ones."""
         self.queue.replace(service, changes)
         self.problems.keep(service, {place_of_change(each) for each in changes})
         self.go_on()
 
     def clear(self) -> None:
-        """Nothing is to be written any more; what is on its way ends by itself."""
+        """Drop all pending changes; writes in flight end by themselves."""
         self.queue.clear()
         self.problems.clear()
         self._stop_waiting()
 
     def wake(self) -> None:
-        """The cluster may answer again."""
+        """The cluster may be reachable again: end a pause."""
         self._paused_until = 0.0
         self.go_on()
 
     def unblock(self, namespace: str) -> None:
-        """A namespace has come, or gone: nothing waits for it any more."""
+        """A namespace was created or deleted: retry its changes at once."""
         self.queue.unblock(namespace)
         self.go_on()
 
     def stop(self) -> None:
-        """End everything at once."""
+        """Stop everything at once."""
         self._stopped = True
         self.clear()
         for each in tuple(self._running):
@@ -126,7 +126,7 @@ class ClusterWriter:
     # -- writing ----------------------------------------------------------------------------------------------------
 
     def go_on(self) -> None:
-        """Send what may be sent now, and come back when more may be."""
+        """Send the changes that are due, and schedule the next ones."""
         self._stop_waiting()
         now = self._clock.seconds()
         while not self._stopped and len(self._running) < WRITES_AT_ONCE and self._permit.remaining > _MIN_LEFT:
@@ -186,7 +186,7 @@ class ClusterWriter:
             self._ended(service, succeeded)
 
     async def _create_namespace(self, service: ServiceKey, change: PlannedWrite) -> bool:
-        """Create the namespace of a change, which is then tried again. Return False: it is not done yet."""
+        """Create the namespace of a change, which is retried then. Return False: the change is not done yet."""
         name = change.key.namespace
         response = await self._send(lambda timeout: namespace_request(name, timeout), Verb.CREATE.value)
         if response is None or response.status in (201, 409):
@@ -202,7 +202,7 @@ class ClusterWriter:
         return self._take(service, change, answer_of(change, response.status, response.body), response)
 
     async def _send(self, request_in: Callable[[float], WriteRequest], verb: str) -> ControlResponse | None:
-        """Send a request that ends within some seconds; None: it was not sent, or whether it was done is unknown."""
+        """Send a request with a timeout; None: it was not sent, or its outcome is unknown."""
         cluster = self._cluster()
         endpoint = cluster.pick()
         if endpoint is None:
@@ -232,12 +232,12 @@ class ClusterWriter:
             return None
         except ControlError as error:
             self._pause(error.cause)
-            self._uncertain_until = self._clock.seconds() + WRITE_TIMEOUT  # the API server gives it up by then
+            self._uncertain_until = self._clock.seconds() + WRITE_TIMEOUT  # the API server has abandoned it by then
             self._counts.increase(EXPORT_WRITES, (cluster.name, verb, "unknown"))
             return None
 
     def _take(self, service: ServiceKey, change: PlannedWrite, answer: WriteAnswer, response: ControlResponse) -> bool:
-        """Take an answer; return whether the change is done."""
+        """Process a response; return whether the change is done."""
         place, queue, outcome = place_of_change(change), self.queue, answer.outcome
         self._counts.increase(EXPORT_WRITES, (self._cluster().name, change.verb.value, outcome.value))
         if outcome is not WriteOutcome.LATER:
@@ -263,7 +263,7 @@ class ClusterWriter:
             self._pause(answer.message, _retry_after(response))
         elif outcome is WriteOutcome.NO_NAMESPACE:
             scope = scope_of(change.key, of_resource=False)
-            if is_discovered(change.key):  # KEP-1645: who has the namespace imports
+            if is_discovered(change.key):  # KEP-1645: only clusters with the namespace import
                 queue.block(change, scope, LAST_ABSENT)
             else:
                 queue.block(change, scope)
@@ -283,7 +283,7 @@ class ClusterWriter:
         return False
 
     def _pause(self, cause: str, at_least: float = 0.0) -> None:
-        """Write nothing for a while: the cluster cannot be reached, or cannot do it now."""
+        """Pause all writes: the cluster is unreachable or unavailable."""
         self.cause = cause
         now = self._clock.seconds()
         if self._paused_until <= now:
@@ -308,21 +308,21 @@ class ClusterWriter:
 
 
 def _retry_after(response: ControlResponse) -> float:
-    """Return the seconds that the API server asks for, at most half a minute."""
+    """Return the seconds of Retry-After, at most 30."""
     text = response.header(b"retry-after")
     return min(float(text), 30.0) if text.isdigit() and len(text) < 6 else 0.0
 
 
 # -- refused objects ------------------------------------------------------------------------------------------
 #
-# Why single objects are not written, by the service that they are of. Bounded; pure.
+# Why single objects are not written, by their service. Bounded; pure.
 
 
 class ObjectProblems:
-    """One line for each object that has one."""
+    """One message for each object with a problem."""
 
     def __init__(self, most: int) -> None:
-        """`most`: how many objects have one; of further ones nothing is kept."""
+        """`most`: maximum of objects; messages of further ones are dropped."""
         self._most = most
         self._notes: dict[ObjectKey, str] = {}
         self._services: dict[ServiceKey, set[ObjectKey]] = {}
@@ -332,19 +332,19 @@ class ObjectProblems:
         return len(self._notes)
 
     def items(self) -> ItemsView[ObjectKey, str]:
-        """Return the objects with their lines, oldest first."""
+        """Return the objects with their messages, oldest first."""
         return self._notes.items()
 
     def of(self, place: ObjectKey) -> str:
-        """Return the line of an object; "": it has none."""
+        """Return the message of an object, or ""."""
         return self._notes.get(place, "")
 
     def services(self) -> KeysView[ServiceKey]:
-        """Return the services that have an object with a line."""
+        """Return the services with a message."""
         return self._services.keys()
 
     def note(self, service: ServiceKey, place: ObjectKey, text: str) -> bool:
-        """Keep a line for an object; return whether it is one that had none, and has one now."""
+        """Keep a message for an object; return whether it is the object's first, and was kept."""
         is_new = place not in self._notes
         if is_new and len(self._notes) >= self._most:
             return False
@@ -355,7 +355,7 @@ class ObjectProblems:
         return is_new
 
     def remove(self, place: ObjectKey) -> None:
-        """Forget the line of an object, if it has one."""
+        """Remove the message of an object, if it has one."""
         service = self._owners.pop(place, None)
         if service is None:
             return
@@ -366,12 +366,12 @@ class ObjectProblems:
             del self._services[service]
 
     def keep(self, service: ServiceKey, places: Collection[ObjectKey]) -> None:
-        """Forget the lines of a service's objects that are not among these."""
+        """Remove the messages of a service's objects that are not among these."""
         for place in self._services.get(service, set()).difference(places):
             self.remove(place)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all messages."""
         self._notes.clear()
         self._services.clear()
         self._owners.clear()

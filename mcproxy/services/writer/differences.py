@@ -1,19 +1,19 @@
-"""The writes that bring a cluster from what its cache shows to the desired state. Pure.
+"""Computes the writes that bring a cluster from its cached state to the desired state. Pure.
 
-An object is written in one of two ways, both by server-side apply with the field manager ``mcproxy``, both safe against
-whoever writes at the same time:
+An object is written in one of two ways, both by server-side apply with the field manager ``mcproxy``, and both safe
+against concurrent writes:
 
-- one that the cluster does not have, with a resourceVersion that no object has: if somebody has created one of that
-  name meanwhile, the answer is 409 and nothing has changed. (Kubernetes 1.23 and later: for an object that does not
-  exist the version is not looked at. Issue 106745 of kubernetes/kubernetes.)
-- one of ours, with the uid and resourceVersion that were seen with our label on it: if it is another one now, or
-  somebody has taken the label away, 409 (422 for another uid).
+- a new object, with a resourceVersion that no object has: if one of that name was created meanwhile, the response is
+  409 and nothing has changed. (Kubernetes 1.23 and later: for an object that does not exist the version is ignored.
+  Issue 106745 of kubernetes/kubernetes.)
+- an object of ours, with the uid and resourceVersion under which it was seen with our label: if it was replaced, or the
+  label removed, the response is 409 (422 for another uid).
 
-None is forced: what another manager has set in an object of ours stays, and is reported. What was applied is known by a
-hash in an annotation: a field that is no longer wanted differs in nothing else.
+No apply is forced: fields that another manager has set in an object of ours stay, and are reported. An annotation has a
+hash of the applied configuration: without it, a field to remove would not be a difference.
 
-What is owned (`Desired.owners`) is written when its owner is there, with a reference to it, so that the cluster's
-garbage collector removes it with the owner.
+An owned object (`Desired.owners`) is written after its owner, with a reference to it, so that the cluster's garbage
+collector removes it with the owner.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 APPLIED_HASH = "mcproxy.io/applied-hash"
-"""The annotation with the hash of what was applied."""
+"""The annotation with the hash of the applied configuration."""
 NO_VERSION = "1"
 """A resourceVersion that no object has: etcd's first revision is that of its empty store."""
 
@@ -48,17 +48,17 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """An object as the cache of its cluster shows it."""
+    """An object in the cache of its cluster."""
 
     uid: str
     version: int
     ours: bool
-    """Whether it carries our managed-by."""
+    """Whether it has our managed-by label."""
     item: CachedObject = field(repr=False)
-    """It may have fields more than the cluster's: the cache adds a label and an annotation."""
+    """The object as JSON, with the label and the annotation that the cache adds."""
 
     def decoded(self) -> dict[str, Any]:
-        """Return the object."""
+        """Return the decoded object."""
         return _decode(object_json(self.item))
 
 
@@ -79,11 +79,11 @@ class PlannedWrite:
     key: ObjectKey
     uid: str = ""
     version: str = ""
-    """What the object must be, or the write fails."""
+    """The uid and version that the object must have, or the write fails."""
     body: Mapping[str, Any] | None = field(default=None, repr=False)
     """The apply configuration, without uid and resourceVersion."""
     digest: str = ""
-    """Of what is applied."""
+    """Digest of the applied configuration."""
 
 
 def changes(
@@ -93,18 +93,18 @@ def changes(
     wall: str,
     owners: Mapping[ObjectKey, str] = {},
 ) -> list[PlannedWrite]:
-    """Return what is to be written for one service: objects, then their status, then deletions.
+    """Return the writes for one service: objects, then their status, then deletions.
 
-    `observed`: everything in the places of desired objects, and all of ours that is of this service, in the clusters
-    whose objects are known; nothing is written to an object whose cluster is not. `wall`: the date, RFC 3339. `owners`:
-    the uids of the owners that are there.
+    `observed`: the objects with names of desired ones, and all objects of ours of this service, in the clusters of
+    known state; nothing is written to other clusters. `wall`: the date, RFC 3339. `owners`: the uids of existing
+    owners.
     """
     return [*_applied(desired, observed, mutations, owners), *_statuses(desired, observed, mutations, wall),
             *_deleted(desired, observed, mutations)]  # fmt: skip
 
 
 def owner_uid(place: ObjectKey, seen: Observed | None, mutations: MutationCache) -> str | None:
-    """Return the uid of an owner as the cluster has it, or as it was written last; None: it is not there."""
+    """Return the uid of an owner in the cluster, or of its last write; None if it does not exist."""
     written = mutations.ahead_of(place, None if seen is None else (seen.uid, seen.version))
     if written is not None:
         return None if written.gone else written.uid
@@ -131,7 +131,7 @@ def _applied(
         wanted, owner = plain, desired.owners.get(key)
         if owner is not None:
             if owner not in owners:
-                continue  # without its owner it would stay for ever
+                continue  # without an owner it would never be removed
             wanted = _owned(wanted, owner, owners[owner])
         seen = observed.get(key)
         if seen is not None and not seen.ours:
@@ -149,7 +149,7 @@ def _applied(
 
 
 def _after(key: ObjectKey, wanted: Mapping[str, Any], digest: str, written: UnseenWrite) -> PlannedWrite | None:
-    """Return what follows a write of ours that the cache does not show yet."""
+    """Return the next write after one of ours that the cache does not show yet."""
     if written.gone or written.digest == digest:
         return None
     return PlannedWrite(Verb.APPLY, key, written.uid, str(written.version), _with_hash(wanted, digest), digest)
@@ -195,7 +195,7 @@ def _statuses(
             continue
         place = status_place(key)
         if any(mutations.ahead_of(each, (seen.uid, seen.version)) is not None for each in (key, place)):
-            continue  # its version is not the one that is seen: a change of the cache follows
+            continue  # its version is not the cached one: an event of the cache follows
         digest = _digest(wanted)
         if mutations.is_settled(place, seen.uid, seen.version, digest):
             continue
@@ -212,7 +212,7 @@ _KINDS = {"services": "Service", "serviceexports": "ServiceExport", "serviceimpo
 
 
 def status_place(key: ObjectKey) -> ObjectKey:
-    """Return where the mutations and the queue keep what is about the status of an object."""
+    """Return the key under which mutations and queue keep the status of an object."""
     return key._replace(resource=f"{key.resource}/status")
 
 
@@ -227,7 +227,7 @@ def _with_hash(wanted: Mapping[str, Any], digest: str) -> dict[str, Any]:
 
 
 def _contains(has: object, wanted: object, name: str = "") -> bool:
-    """Whether an object has what is wanted; fields that are not named may be there, items of lists may not."""
+    """Whether an object has the wanted fields; it may have further fields, but no further items of lists."""
     if isinstance(wanted, Mapping):
         if not wanted and not has:
             return True
@@ -272,16 +272,17 @@ def must_be_replaced(resource: str, desired: Mapping[str, Any], observed: Mappin
 
 # -- writes that the cache does not show yet ------------------------------------------------------------------
 #
-# The last writes of this process to one cluster that its cache may not show yet. No I/O.
+# The last writes of this process to one cluster, which its cache may not show yet. No I/O.
 #
-# The answer to a write comes before its event. Whoever compares the cache with the desired state in between would write
-# the same again; with this, the next write goes over what the last one made.
+# The response to a write arrives before its event. A comparison of cache and desired state in between would write the
+# same again; with this class, the next write updates the result of the last one.
 
 
 CACHE_PATIENCE = 10.0
-"""Seconds for which an answer counts for more than a cache that shows something older, or nothing.
+"""Seconds for which the response to a write has precedence over an older state, or no object, in the cache.
 
-Whoever writes looks again after it: the cache may have shown the object, and its deletion by somebody else, at once."""
+The writer compares again after this time: the cache may have shown the object and its deletion by somebody else in one
+step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +297,7 @@ class UnseenWrite:
 
 
 class MutationCache:
-    """The last write of each object that was written."""
+    """The last write of each written object."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         """`now`: the reactor's seconds."""
@@ -305,12 +306,12 @@ class MutationCache:
         self._settled: dict[ObjectKey, tuple[str, int, str]] = {}
 
     def wrote(self, place: ObjectKey, uid: str, version: int, digest: str) -> None:
-        """An apply has succeeded, and the object has this version since."""
+        """An apply has succeeded: the object has this version now."""
         self._written[place] = UnseenWrite(uid, version, digest, False, self._now())
         self.settle(place, uid, version, digest)
 
     def settle(self, place: ObjectKey, uid: str, version: int, digest: str) -> None:
-        """This version of an object is what comes out when that is applied."""
+        """Note that this version of an object is the result of applying this digest."""
         self._settled[place] = (uid, version, digest)
 
     def removed(self, place: ObjectKey, uid: str) -> None:
@@ -319,9 +320,9 @@ class MutationCache:
         self._settled.pop(place, None)
 
     def ahead_of(self, place: ObjectKey, seen: tuple[str, int] | None) -> UnseenWrite | None:
-        """Return what was written if the cache does not show it yet: it has `seen` (uid, version), or nothing.
+        """Return the last write if the cache does not show it yet: it has `seen` (uid, version), or no object.
 
-        Forgets it otherwise, and after `CACHE_PATIENCE`: what is written then over an older version is refused.
+        Forgets the write otherwise, and after `CACHE_PATIENCE`: a later write over an older version is refused.
         """
         written = self._written.get(place)
         if written is None:
@@ -336,18 +337,18 @@ class MutationCache:
         return None
 
     def is_settled(self, place: ObjectKey, uid: str, version: int, digest: str) -> bool:
-        """Whether exactly this comes out when exactly that is applied: to apply it would change nothing.
+        """Whether this version is the result of applying this digest, so that another apply would change nothing.
 
-        What an API server or a webhook there makes of an object may differ from what was applied.
+        An API server or a webhook may change an object when it is applied.
         """
         return self._settled.get(place) == (uid, version, digest)
 
     def forget(self, place: ObjectKey) -> None:
-        """Nothing is known of an object any more: a write was refused."""
+        """Forget the last write of an object: a later write was refused."""
         self._written.pop(place, None)
 
     def prune(self, present: Callable[[ObjectKey], bool]) -> None:
-        """Forget what is about objects that are not there any more."""
+        """Forget the writes of objects that do not exist any more."""
         for place in [place for place in self._settled if not present(place)]:
             del self._settled[place]
         for place in [each for each, written in self._written.items() if self._now() - written.at >= CACHE_PATIENCE]:

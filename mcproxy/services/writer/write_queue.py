@@ -1,8 +1,8 @@
-"""The changes that wait to be written to one cluster: which is next, and when. Pure; the clock is an argument.
+"""The queue of changes to one cluster: which is written next, and when. Pure; the clock is an argument.
 
-Changes of one source take turns with those of others, so that a cluster whose endpoints change all the time delays its
-own. Of one object only the newest change waits. How many are written in a second is bounded, for the whole cluster and
-for each object.
+Changes of different sources take turns, so that a cluster whose endpoints change all the time delays only its own
+changes. Only the newest change of an object is queued. The rate of writes is bounded, for the whole cluster and for
+each object.
 """
 
 from __future__ import annotations
@@ -17,43 +17,43 @@ from mcproxy.services.exports.object_keys import ObjectKey, ServiceKey
 from mcproxy.services.writer.differences import PlannedWrite, Verb, status_place
 
 RATE = 50.0
-"""Writes a second to one cluster, in the long run."""
+"""Writes per second to one cluster, in the long run."""
 BURST = 200.0
-"""Writes at once after a time with few."""
+"""Burst of writes after a time with few."""
 OBJECT_GAP = 1.0
-"""Seconds between two writes of one object."""
+"""Minimum of seconds between two writes of one object."""
 FIRST_RETRY, LAST_RETRY = 1.0, 300.0
-"""Seconds until the next attempt at an object after a refusal, which double."""
+"""Seconds until the first retry of a refused object; doubled for each further one."""
 SOON = 4.0
-"""Seconds at most, where the cluster may take it without anybody's doing."""
+"""Maximum of seconds between retries that may succeed without human action."""
 LAST_ABSENT = 300.0
-"""Seconds at most until the next attempt in a namespace that a cluster need not have."""
+"""Maximum of seconds until a retry in a namespace that a cluster need not have."""
 LAST_BLOCK = 30.0
-"""Seconds at most until the next attempt in a namespace that is not there, or where the proxy lacks a right."""
+"""Maximum of seconds until a retry in a missing namespace, or where the proxy lacks a right."""
 
 
 @dataclass(slots=True)
 class _Object:
-    """The state of one object that was written, or is to be."""
+    """The state of one object that was or will be written."""
 
     not_before: float = 0.0
     retry: float = FIRST_RETRY
     tried: float = 0.0
     refused: str | None = None
-    """The digest of what was refused last."""
+    """The digest of the last refused change."""
     held: tuple[str, str, str] | None = None
-    """What is not tried again: digest, uid and version of the object."""
+    """The change that is not retried: digest, and uid and version of the object."""
 
 
 Scope = tuple[str, str]
-"""A namespace with one resource, or with "" all of it."""
+"""A namespace and a resource in it, "" for all resources."""
 
 
 class ClusterWriteQueue:
     """The queue of one cluster.
 
-    A place (an object, or its status) with a change is in one of three: `_turns`, if it may be written now, `_delayed`,
-    or `_busy`, while an earlier change of it is on its way.
+    A key (an object, or its status) with a change is in one of three: `_turns`, if it is due, `_delayed`, or `_busy`,
+    while an earlier change of it is in flight.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -62,22 +62,22 @@ class ClusterWriteQueue:
         self._places: dict[ServiceKey, set[ObjectKey]] = {}
         self._turns: dict[str, deque[ObjectKey]] = {}
         self._delayed: list[tuple[float, ObjectKey]] = []
-        self._queued: set[ObjectKey] = set()  # what is in `_turns` or `_delayed`, though it may have no change any more
+        self._queued: set[ObjectKey] = set()  # keys in `_turns` or `_delayed`, whose change may be gone
         self._objects: dict[ObjectKey, _Object] = {}
         self._busy: set[ObjectKey] = set()
-        self._blocked: dict[Scope, tuple[float, float]] = {}  # until when, and for how long the next time
-        self._full_at = 0.0  # when the bucket of tokens is full again
+        self._blocked: dict[Scope, tuple[float, float]] = {}  # until when, and the next delay
+        self._full_at = 0.0  # when the token bucket is full again
 
     def __len__(self) -> int:
         return len(self._changes)
 
     @property
     def busy(self) -> int:
-        """How many changes are on their way."""
+        """The number of changes in flight."""
         return len(self._busy)
 
     def replace(self, service: ServiceKey, changes: Iterable[PlannedWrite]) -> None:
-        """These are what is to be written for a service now, and nothing else is."""
+        """Set the pending changes of a service, replacing former ones."""
         before = self._places.pop(service, set())
         places: set[ObjectKey] = set()
         for change in changes:
@@ -88,7 +88,7 @@ class ClusterWriteQueue:
             if known is not None and known.held not in (None, _identity(change)):
                 known.held = None
             if known is not None and known.refused not in (None, change.digest):
-                known.refused = None  # something else than what was refused
+                known.refused = None  # not the refused change
                 known.not_before = known.tried + OBJECT_GAP
                 self._queued.discard(place)
             self._queue(place)
@@ -98,7 +98,7 @@ class ClusterWriteQueue:
             self._places[service] = places
 
     def clear(self) -> None:
-        """Nothing is to be written any more."""
+        """Drop all pending changes."""
         self._changes.clear()
         self._places.clear()
         self._turns.clear()
@@ -106,7 +106,7 @@ class ClusterWriteQueue:
         self._queued.clear()
 
     def take(self) -> tuple[ServiceKey, PlannedWrite] | None:
-        """Return the next change that may be sent now, and whose it is; None if there is none.
+        """Return the next due change and its service; None if no change is due.
 
         Its object is busy until `done`, `failed`, `block` or `put_back`.
         """
@@ -118,7 +118,7 @@ class ClusterWriteQueue:
             turn = self._turns.pop(source)
             found = self._first(turn)
             if turn:
-                self._turns[source] = turn  # behind all others
+                self._turns[source] = turn  # last in the order
             if found is not None:
                 service = self._remove(found[0])
                 self._busy.add(found[0])
@@ -127,13 +127,13 @@ class ClusterWriteQueue:
         return None
 
     def next_at(self) -> float | None:
-        """Return when a change may be sent; None while there is nothing to wait for but `done`."""
+        """Return when the next change is due; None if none is, or all wait for `done`."""
         if self._turns:
             return max(self._now(), self._tokens_at())
         return max(self._delayed[0][0], self._tokens_at()) if self._delayed else None
 
     def done(self, change: PlannedWrite) -> None:
-        """It was written."""
+        """The change was written."""
         place = place_of_change(change)
         self._objects[place] = _Object(self._now() + OBJECT_GAP)
         for scope in _scopes(place):
@@ -141,9 +141,9 @@ class ClusterWriteQueue:
         self._free(place)
 
     def block(self, change: PlannedWrite, scope: Scope, last: float = LAST_BLOCK) -> None:
-        """Nothing can be written to a whole scope, of which this was one attempt: the next one is made later.
+        """Writes to a whole scope fail, as this attempt shows: delay the scope.
 
-        `last`: seconds at most between two attempts.
+        `last`: maximum of seconds between two attempts.
         """
         now = self._now()
         until, retry = self._blocked.get(scope, (0.0, FIRST_RETRY))
@@ -152,7 +152,7 @@ class ClusterWriteQueue:
         self._free(place_of_change(change))
 
     def unblock(self, namespace: str) -> None:
-        """What waited for a namespace need not any more."""
+        """End the delay of a namespace."""
         if self._blocked.pop((namespace, ""), None) is None:
             return
         for place in [place for place in self._changes if place.namespace == namespace]:
@@ -160,7 +160,7 @@ class ClusterWriteQueue:
             self._queue(place)
 
     def failed(self, change: PlannedWrite, *, soon: bool) -> None:
-        """It was refused: this object has its next attempt after a time that doubles, or `soon`, if that may help."""
+        """The change was refused: retry the object after a delay that doubles, or `soon` if that may succeed."""
         place = place_of_change(change)
         known = self._objects.setdefault(place, _Object())
         known.refused, known.tried = change.digest, self._now()
@@ -169,17 +169,17 @@ class ClusterWriteQueue:
         self._free(place)
 
     def hold(self, change: PlannedWrite) -> None:
-        """It was refused, and is so again until something else is to be written, or over another object."""
+        """The change was refused: do not retry it until the change or the object in the cluster is another one."""
         self._objects.setdefault(place_of_change(change), _Object()).held = _identity(change)
         self._free(place_of_change(change))
 
     def put_back(self, change: PlannedWrite) -> None:
-        """It was not sent, or its fate is not known; whether it is still wanted, others know."""
+        """The change was not sent, or its outcome is unknown: drop it; a comparison requests it again if needed."""
         self._free(place_of_change(change))
 
     def _free(self, place: ObjectKey) -> None:
         self._busy.discard(place)
-        if place in self._changes:  # another change has come meanwhile
+        if place in self._changes:  # a newer change has arrived meanwhile
             self._queue(place)
         self._forget_old()
 
@@ -209,7 +209,7 @@ class ClusterWriteQueue:
                 self._queued.discard(place)
 
     def _first(self, turn: deque[ObjectKey]) -> tuple[ObjectKey, PlannedWrite] | None:
-        """Take the first of a source's objects that still has a change."""
+        """Take the first object of a source that still has a change."""
         while turn:
             place = turn.popleft()
             self._queued.discard(place)
@@ -235,7 +235,7 @@ class ClusterWriteQueue:
         return self._full_at - (BURST - 1) / RATE
 
     def _forget_old(self) -> None:
-        """Keep no more about objects than there were writes in a while."""
+        """Drop the state of objects that were not written recently."""
         if len(self._objects) > 4 * len(self._changes) + 4096:
             now = self._now()
             self._objects = {
@@ -246,7 +246,7 @@ class ClusterWriteQueue:
 
 
 def place_of_change(change: PlannedWrite) -> ObjectKey:
-    """Return what a change is about: an object, or its status."""
+    """Return the key of a change: an object, or its status."""
     return status_place(change.key) if change.verb is Verb.STATUS else change.key
 
 
@@ -255,7 +255,7 @@ def _identity(change: PlannedWrite) -> tuple[str, str, str]:
 
 
 def scope_of(key: ObjectKey, *, of_resource: bool) -> Scope:
-    """Return the scope of an object: its namespace, or what is of its resource in there."""
+    """Return the scope of an object: its namespace, or its resource in there."""
     return (key.namespace, key.resource if of_resource else "")
 
 
@@ -264,7 +264,7 @@ def _scopes(place: ObjectKey) -> tuple[Scope, Scope]:
 
 
 def _source(change: PlannedWrite) -> str:
-    """Return whose turn it is: the cluster that an imported slice is from; all else takes one turn together."""
+    """Return the source of a change: the source cluster of an imported slice, or "" for all other objects."""
     labels = ((change.body or {}).get("metadata") or {}).get("labels") or {}
     source = labels.get(SOURCE_CLUSTER)
     return source if isinstance(source, str) else ""
