@@ -1,6 +1,6 @@
 """`mcproxy reload`: makes the running daemon reload its configuration, waits, and prints the outcome.
 
-What `mcproxy upgrade` and `mcproxy check --diff` ask of the running daemon is here too.
+The requests of `mcproxy upgrade` and `mcproxy check --diff` to the running daemon are here, too.
 """
 
 from __future__ import annotations
