@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from mcproxy.cli import DEFAULT_FILE
-from mcproxy.cli.control_socket import places_of_control_socket
+from mcproxy.cli.lenient_reader import places_of_control_socket
 from mcproxy.cli.socket_owner import unix_listeners
 from mcproxy.config.control_socket import possible_places
 

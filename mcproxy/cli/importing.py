@@ -411,7 +411,7 @@ def _next(output: str, checked: Checked) -> str:
 
 
 def _includes(main: str, path: str) -> bool:
-    from mcproxy.cli.control_socket import included_files
+    from mcproxy.cli.lenient_reader import included_files
 
     try:
         with open(main, encoding="utf-8", errors="replace") as file:

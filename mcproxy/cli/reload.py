@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from mcproxy.cli import BAD_CONFIG, DEFAULT_FILE, FAILED, OK
 from mcproxy.cli.control_client import UnreachableError, send_to_daemon
-from mcproxy.cli.control_socket import variables_of
+from mcproxy.cli.lenient_reader import variables_of
 from mcproxy.cli.progress import progress
 
 if TYPE_CHECKING:

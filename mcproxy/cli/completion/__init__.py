@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from mcproxy.cli import OK, USAGE, configuration
-from mcproxy.cli.control_socket import MAX_EVENTS, included_files
+from mcproxy.cli.lenient_reader import MAX_EVENTS, included_files
 from mcproxy.kube import yaml_nodes
 
 if TYPE_CHECKING:

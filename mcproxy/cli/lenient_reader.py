@@ -1,7 +1,7 @@
-"""Finds `daemon.controlSocket` in a configuration file that may have errors everywhere else.
+"""Reads the control socket, includes and variables of a configuration file that may have errors everywhere else.
 
 `mcproxy reload` must reach the daemon especially when the file is wrong, so that the daemon can report the errors. So
-this one key is read leniently: from the file and its includes as YAML, and if that fails, from the line with the key.
+`daemon.controlSocket` is read leniently: from the file and its includes as YAML, else from the line with the key.
 """
 
 from __future__ import annotations
