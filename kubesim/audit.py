@@ -51,7 +51,7 @@ class Record:
     status: int = 0
     fault: str = ""
     body_length: int | None = None
-    """None until the whole body has been read; that of a refused request never is."""
+    """None until the whole body has been read; the body of a refused request is never read."""
     body_sha256: str = ""
     body: bytes | None = None
 

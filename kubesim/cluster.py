@@ -34,11 +34,11 @@ class StartingEndpoints:
         self._until: dict[int, float] = {}
 
     def begin(self, endpoint: int, until: float) -> None:
-        """The endpoint has no roles until then, or until `finish`."""
+        """Mark an endpoint as without roles until a time, or until `finish`."""
         self._until[endpoint] = until
 
     def finish(self, endpoint: int) -> None:
-        """The endpoint has read the roles."""
+        """Mark an endpoint as having read the roles."""
         self._until.pop(endpoint, None)
 
     def includes(self, endpoint: int, now: float) -> bool:

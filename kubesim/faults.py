@@ -51,7 +51,7 @@ class Fault:
       resetMidBody        reset in a body with Content-Length
       resetMidChunk       reset within a chunk
       longContentLength   a Content-Length that is larger than the body, then close
-      garbage             bytes that are no HTTP, then close
+      garbage             bytes that are not HTTP, then close
       raw                 `raw` (base64) instead of a response, then `after`: close or reset
 
     Over HTTP/2 a reset or an early close is RST_STREAM with INTERNAL_ERROR. Of HTTP/2 alone (`errorCode` as in
@@ -138,11 +138,11 @@ class Faults:
         return list(self._faults)
 
     def hang(self, endpoint: int) -> None:
-        """Requests of an endpoint wait until `resume`."""
+        """Make the requests of an endpoint wait until `resume`."""
         self._hung.setdefault(endpoint, asyncio.Event())
 
     def resume(self, endpoint: int) -> None:
-        """Waiting requests continue."""
+        """Let waiting requests continue."""
         event = self._hung.pop(endpoint, None)
         if event is not None:
             event.set()

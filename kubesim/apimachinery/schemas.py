@@ -127,8 +127,8 @@ def description(definition: str, field: str) -> str:
 def skeleton(definition: str) -> Mapping[str, Any]:
     """Return the JSON of an empty object of a type: the fields that Go writes even if nothing is set.
 
-    managedFields are computed against it, which is why `f:spec` of a Deployment has no "." but that of a custom
-    resource has. The caller must not change the result.
+    managedFields are computed against it; therefore `f:spec` of a custom resource has a ".", and that of a Deployment
+    none. The caller must not change the result.
     """
     schema = definitions()[definition]
     required = schema.get("required", ())

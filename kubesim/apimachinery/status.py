@@ -94,7 +94,7 @@ def field_required(field: str, text: str = "") -> StatusCause:
 
 
 def field_not_supported(field: str, value: object, supported: Sequence[str]) -> StatusCause:
-    """The cause of a 422 for a value that is none of those that are supported."""
+    """The cause of a 422 for a value that is not supported."""
     names = ", ".join(map(json.dumps, supported))
     return StatusCause(
         "FieldValueNotSupported", f"Unsupported value: {json.dumps(value)}: supported values: {names}", field
@@ -107,17 +107,17 @@ def field_forbidden(field: str, text: str) -> StatusCause:
 
 
 def field_duplicate(field: str, value: object) -> StatusCause:
-    """The cause of a 422 for a value that another item of a list has."""
+    """The cause of a 422 for a value that another item of the list has, too."""
     return StatusCause("FieldValueDuplicate", f"Duplicate value: {json.dumps(value, separators=(',', ':'))}", field)
 
 
 def field_too_long(field: str, most: int) -> StatusCause:
-    """The cause of a 422 for a value of more than so many bytes."""
+    """The cause of a 422 for a value that exceeds a number of bytes."""
     return StatusCause("FieldValueTooLong", f"Too long: may not be more than {most} bytes", field)
 
 
 def field_too_many(field: str, items: Sequence[object], most: int) -> StatusCause:
-    """The cause of a 422 for a list with more than so many items."""
+    """The cause of a 422 for a list that exceeds a number of items."""
     return StatusCause("FieldValueTooMany", f"Too many: {len(items)}: must have at most {most} items", field)
 
 

@@ -2,9 +2,9 @@
 
 Two sets of rules and messages: the one before Kubernetes 1.36 (verb `impersonate` on users, groups, serviceaccounts,
 uids and userextras), and constrained impersonation (KEP-5284), whose modes are tried before the old rules. A
-kube-apiserver's refusal names the first mode that applies, unless it has last let the caller impersonate by another
-one. There is no such memory here: who has the first of the old rights is taken for one who has used them.
-Source: k8s.io/apiserver `pkg/endpoints/filters/impersonation`.
+kube-apiserver's refusal names the first mode that applies, unless another mode allowed the caller's last impersonation.
+There is no such memory here: a caller with the first of the old rights counts as one who has used them. Source:
+k8s.io/apiserver `pkg/endpoints/filters/impersonation`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def impersonate(
 def impersonated(
     cluster: SimulatedCluster, caller: User, on: Attributes, requested: RequestedUser, *, starting: bool = False
 ) -> User:
-    """Return the requested user if `caller` may be that one for what it asks for (`on`).
+    """Return the requested user if `caller` may impersonate that user for the request (`on`).
 
     Raises APIError 403, that of the first mode or that of the old rules.
     """
@@ -79,7 +79,7 @@ def impersonated(
         tried = modes.modes_for(requested.user, by_name_alone=named_alone, associated=associated)
     for mode in tried:
         asking = caller
-        if mode == modes.ASSOCIATED_NODE:  # it sees of the extras their keys, and no name of the node
+        if mode == modes.ASSOCIATED_NODE:  # only the keys of extras are visible to it, not the name of the node
             asking = replace(caller, extra={ASSOCIATED_KEYS: tuple(sorted(caller.extra))})
         try:
             check(cluster, asking, replace(on, verb=modes.verb_on(mode, on.verb)), starting=starting)
@@ -126,7 +126,7 @@ def _allows(cluster: SimulatedCluster, caller: User, wanted: Attributes, startin
 
 
 def _rights(requested: RequestedUser, *, uid_first: bool) -> Iterator[Attributes]:
-    """Yield what is asked for by the old rules, without the verb; from 1.36 on the uid comes before the groups."""
+    """Yield the attributes that the old rules check, without the verb; from 1.36 on the uid comes before the groups."""
     account = service_account(requested.user)
     if account is not None:
         yield Attributes("", "", "serviceaccounts", "", account[0], account[1])
@@ -145,7 +145,7 @@ def _rights(requested: RequestedUser, *, uid_first: bool) -> Iterator[Attributes
 
 
 def _impersonated(requested: RequestedUser, implied: Iterable[str] | None) -> User:
-    """Return the user with the requested groups, or without any those that are `implied` by the name."""
+    """Return the user with the requested groups, or with those `implied` by the name if none are requested."""
     groups = requested.groups or tuple(implied or ())
     if requested.user == "system:anonymous":
         groups = groups if UNAUTHENTICATED in groups else (*groups, UNAUTHENTICATED)

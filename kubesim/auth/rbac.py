@@ -1,8 +1,9 @@
 """The RBAC authorizer, which reads the Role and Binding objects in the store, and the roles that every cluster has.
 
 The authorizer follows kubernetes' plugin/pkg/auth/authorizer/rbac: members of system:masters are allowed, then the
-first rule that matches allows; no rules deny. Messages and reasons are the real ones. The roles are those of
-kubernetes' bootstrap policy that clients and tests rely on; view, edit and admin have the common resources only.
+first rule that matches allows; there are no rules that deny. Messages and reasons are the real ones. The roles are
+those of kubernetes' bootstrap policy that clients and tests rely on; view, edit and admin have the common resources
+only.
 """
 
 from __future__ import annotations

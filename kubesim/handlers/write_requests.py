@@ -1,7 +1,7 @@
 """What a write sends: its options and its object, checked as Kubernetes does.
 
-CreateOptions, UpdateOptions, PatchOptions and DeleteOptions are checked as by apimachinery `meta/v1/validation`; of the
-object kind and version are checked, and unknown fields as fieldValidation demands.
+CreateOptions, UpdateOptions, PatchOptions and DeleteOptions are checked as by apimachinery `meta/v1/validation`; for
+the object, kind and version are checked, and unknown fields as fieldValidation demands.
 """
 
 from __future__ import annotations

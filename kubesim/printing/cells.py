@@ -83,7 +83,7 @@ def or_default(*paths: str, default: Any = "") -> Callable[[JSONDict, datetime],
 
 
 def count(*paths: str) -> Callable[[JSONDict, datetime], int]:
-    """Return a cell of how many items lists or maps have."""
+    """Return a cell with the number of items in lists or maps."""
     return lambda obj, now: sum(len(at(obj, path, ())) for path in paths)
 
 

@@ -1,4 +1,4 @@
-"""The Table columns of pods, workloads, autoscalers and disruption budgets, as `printers` has those of other kinds."""
+"""The Table columns of pods, workloads, autoscalers and disruption budgets; those of other kinds are in `printers`."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _last_schedule(obj: JSONDict, now: datetime) -> str:
 
 
 def _metrics(scaler: JSONDict, now: datetime) -> str:
-    """Format the targets of CPU and memory; autoscaling/v1 has that of the CPU in a field of its own."""
+    """Format the targets of CPU and memory; in autoscaling/v1 the target of the CPU is a separate field."""
     if "metrics" not in scaler.get("spec", {}):
         wanted = at(scaler, "spec.targetCPUUtilizationPercentage", None)
         current = at(scaler, "status.currentCPUUtilizationPercentage", None)

@@ -52,7 +52,7 @@ def apply(
 ) -> JSONDict:
     """Return the object after `manager` applied `config`, managedFields included; `current` when nothing changes.
 
-    What it applied to the object and to each subresource it owns apart, so that neither takes the other's fields away.
+    Its fields of the object and of each subresource are owned separately, so that neither apply removes the other's.
 
     Raises APIError: 400 for a configuration that cannot be applied, 409 for conflicts (unless `force`), 422 without a
     manager's name.

@@ -40,7 +40,7 @@ _LEADING_ZERO = re.compile(r"(\A|\.)0[0-9]")
 
 
 def content(key: tuple[str, str], obj: Mapping[str, Any], *, loopback: bool = False) -> list[StatusCause]:
-    """Return what is wrong with an object of one of these kinds, with its defaults; [] for another kind.
+    """Return the errors in an object of one of these kinds, with its defaults; [] for another kind.
 
     `loopback`: endpoints may be on this machine.
     """
@@ -67,7 +67,7 @@ def check_times(lease: Mapping[str, Any]) -> None:
 
 
 def immutable(key: tuple[str, str], old: Mapping[str, Any], new: Mapping[str, Any]) -> list[StatusCause]:
-    """Return what of a change is refused."""
+    """Return the errors in a change of immutable fields."""
     if key == ("discovery.k8s.io", "endpointslices") and old.get("addressType") != new.get("addressType"):
         return [field_invalid("addressType", new.get("addressType"), "field is immutable")]
     if key != ("", "services"):
@@ -199,7 +199,7 @@ def _families(spec: Mapping[str, Any], *, headless: bool) -> Iterator[StatusCaus
 
 
 def _has_address(spec: Mapping[str, Any], number: int) -> bool:
-    """Whether a Service has an address of the family already: what a test has put there counts."""
+    """Whether a Service already has an address of the family; one that a test has set counts."""
     return number < len(spec.get("clusterIPs") or ())
 
 

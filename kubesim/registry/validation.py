@@ -76,7 +76,7 @@ def validate_status(resource: ResourceInfo, new: JSONDict) -> None:
 
 
 def _within_status(cause: StatusCause) -> StatusCause:
-    """Return a cause as an API server has it for /status, which it validates without the rest of the object."""
+    """Return a cause in the form for /status, which an API server validates without the rest of the object."""
     below = cause.field.removeprefix("status.")
     return replace(cause, message=cause.message.replace(f"{cause.field} in body", f"{below} in body"))
 

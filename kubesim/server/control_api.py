@@ -2,7 +2,7 @@
 
 GET    /audit?since=N&path=PREFIX&method=M   {"last": N, "records": [...]}: the requests that reached the cluster
 DELETE /audit                                drops the records
-GET    /faults (the kinds of the active ones), POST /faults, DELETE /faults[?id=N]
+GET    /faults (the kinds of the active faults), POST /faults, DELETE /faults[?id=N]
 POST   /compact[?revision=N]                 compacts, so that older watches and continue tokens get 410
 POST   /snapshot                             {"snapshot": N, "revision": N}: a backup of all objects
 POST   /restore?snapshot=N                   restores it, its revision too, and resets all connections

@@ -21,8 +21,8 @@ BACKLOG = 1024
 def _hold(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
     """Return a socket that is bound and does not listen, so that the port stays the endpoint's own while it is stopped.
 
-    The kernel gives the port to nobody who asks for any free one, and connections to it are refused. Servers set
-    SO_REUSEADDR, and so may listen there. Raises OSError: somebody else listens on the port.
+    The kernel does not choose the port for a bind to port 0, and refuses connections to it. Servers set SO_REUSEADDR,
+    and so may listen there. Raises OSError if another process listens on the port.
     """
     holder = socket.socket(family)
     try:
@@ -137,7 +137,7 @@ class Endpoint:
             await self.resume()
 
     async def hang(self) -> None:
-        """New connections get no TLS handshake, requests on open ones no answer, until `resume`.
+        """Leave new connections without TLS handshake, and requests on open ones without answer, until `resume`.
 
         Open HTTP/2 connections are silent altogether.
         """

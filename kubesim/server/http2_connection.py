@@ -344,7 +344,7 @@ class HTTP2Connection(asyncio.Protocol):
             self._rest()
 
     def _rest(self) -> None:
-        """No stream is open: after a GOAWAY that is the end, else one comes after a long time."""
+        """Handle that no stream is open: close after a GOAWAY, else send one after a long idle time."""
         loop = asyncio.get_running_loop()
         if self._last < MAX_STREAM:
             self._idle = loop.call_later(LINGER_SECONDS, self._close_if_idle)

@@ -201,7 +201,7 @@ class Stream(asyncio.Transport):
             self._unacknowledged = 0
 
     def lost(self, error: Exception | None) -> None:
-        """Tell the protocol, once, that the stream is over; an error cancels its handler, as it does Go's context."""
+        """Notify the protocol, once, that the stream has ended; an error cancels its handler, as in Go."""
         self.done = self._closing = True
         self.pending.clear()
         if self._protocol is not None:

@@ -248,7 +248,7 @@ def write_credentials(
         files["users"][user] = {"certificate": str(certificate), "key": str(key)}
     certificate, key = front_proxy.client("front-proxy").write(directory, "front-proxy")
     files["frontProxy"] = {"certificate": str(certificate), "key": str(key)}
-    (directory / "front-proxy-ca.crt").write_bytes(front_proxy.pem)  # the last one: all are there if it is
+    (directory / "front-proxy-ca.crt").write_bytes(front_proxy.pem)  # written last: if it exists, all do
     return files, server_certificate, server_key
 
 
@@ -308,7 +308,7 @@ class StartError(Exception):
 
 
 class ParentPipe:
-    """A pipe by which children notice that their parent has ended, for whatever reason."""
+    """A pipe by which children notice the exit of their parent, however it exits."""
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe()
@@ -367,7 +367,7 @@ class ForkedCluster:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
     def wait_ready(self, timeout: float) -> None:
-        """Wait until it serves. Raises StartError when it ends or `timeout` seconds pass."""
+        """Wait until it serves. Raises StartError when it exits or `timeout` seconds pass."""
         deadline = time.monotonic() + timeout
         data = b""
         while not data.endswith(b"\n"):
@@ -394,7 +394,7 @@ class ForkedCluster:
             signal.pidfd_send_signal(self._handle, signal.SIGTERM)
 
     def stop(self, timeout: float) -> None:
-        """Send SIGTERM, and SIGKILL if it has not ended after `timeout` seconds."""
+        """Send SIGTERM, and SIGKILL if it has not exited after `timeout` seconds."""
         if self._handle < 0:
             return
         self.terminate()

@@ -275,7 +275,7 @@ EMPTY_PARTS: dict[tuple[str, str], JSONDict] = {
         "status": {},
     },
 }
-"""The fields that Go writes for the zero value of a type, which a bookmark's object is."""
+"""The fields that Go writes for the zero value of a type; a bookmark's object is such a zero value."""
 
 
 def open_watch(store: Store, resource: ResourceInfo, namespace: str, options: ListOptions) -> tuple[Watch, bool]:

@@ -75,8 +75,8 @@ class Collection:
     since: int = 0
     """The oldest revision whose state is available, and from which a watch may begin."""
     dropped: int = 0
-    """The newest revision whose event is not kept. A compaction drops none, as it takes none out of the watch cache of
-    a kube-apiserver: watches that run go on."""
+    """The newest revision whose event is not kept. A compaction drops no events, as it removes none from the watch
+    cache of a kube-apiserver: running watches continue."""
     gone: bool = False
     """The CRD was removed: watches end."""
     definition: int = 0

@@ -222,7 +222,7 @@ async def _stty(process: Process, args: list[str]) -> int:
 
 
 async def _tar(process: Process, args: list[str]) -> int:
-    """Write an archive to stdout (c) or extract one from stdin (x), in the directory of -C, as kubectl cp wants it."""
+    """Write an archive to stdout (c) or extract one from stdin (x), in the directory of -C, as kubectl cp does it."""
     directory = "/"
     if "-C" in args:
         at = args.index("-C")
@@ -266,7 +266,7 @@ async def _extract(process: Process, directory: str) -> int:
 
 
 async def _test(process: Process, args: list[str]) -> int:
-    """`test -d PATH`, by which kubectl cp finds out where to copy to."""
+    """`test -d PATH`, with which kubectl cp finds the directory to copy to."""
     entry = process.files.entries.get(process.files.resolve("/", args[1]))
     return int(entry is None or entry.data is not None)
 

@@ -25,10 +25,10 @@ WEBSOCKET_PROTOCOLS = (V5, *(f"{name}channel.k8s.io" for name in ("v4.", "v4.bas
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE_SIGNAL = 0, 1, 2, 3, 4, 255
 GOODBYE_SECONDS = 2.0
 START_SECONDS = 0.1
-"""What an API server takes to reach a kubelet that starts a process.
+"""Seconds that an API server takes to reach a kubelet that starts a process.
 
-Without it messages may come before a client-go of up to 1.33 has made its streams, and be lost: "Unknown stream id 1,
-discarding message" (kubernetes/kubernetes#131189)."""
+Without this delay, messages may come before client-go up to 1.33 has created its streams, and be lost: "Unknown stream
+id 1, discarding message" (kubernetes/kubernetes#131189)."""
 
 
 async def run_websocket(stream: ByteStream, protocol: str, request: Request) -> None:

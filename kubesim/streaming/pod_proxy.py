@@ -1,4 +1,4 @@
-"""pods/proxy, services/proxy and nodes/proxy; and what pods answer: HTTP on ports 80 and 8080, echo on the others.
+"""pods/proxy, services/proxy and nodes/proxy; and the servers in pods: HTTP on ports 80 and 8080, echo on the others.
 
 The proxy is HTTP through the API server to a backend that echoes the request; /hostname is the name of the pod. Source:
 the recorded answers. Authorization and Impersonate-* headers are removed, X-Forwarded-For and -Uri are added, Location

@@ -1,6 +1,6 @@
 """`mcproxy check`: validates the configuration file, as `nginx -t` does, and the daemon's requirements of this machine.
 
-With --offline it reads YAML files only, so that CI can check a file without certificates and tokens.
+With --offline it reads only YAML files, so that CI can check a file without certificates and tokens.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "--connect",
         action="store_true",
         help="also reach every endpoint, ask clusters for the proxy's rights, issuers for keys, and Redis, and try "
-        "pods of ingresses; say what is wrong in the order in which to mend it. Exit status: 1 for faults",
+        "pods of ingresses; report faults in the order in which to repair them. Exit status: 1 for faults",
     )
     parser.add_argument("--strict", action="store_true", help="let warnings fail the check")
     add_diff_option(parser)
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         return explain.run(args, loaded.config, file)
     errors, notes = ((), ()) if args.offline else _on_this_machine(file, loaded)
     if not args.offline and file != "-":
-        loaded = _beside_the_daemon(file, loaded)
+        loaded = _with_reload_warnings(file, loaded)
     if not args.quiet:
         for note in (*loaded.notes, *notes):
             print(f"note: {note}", file=sys.stderr)
@@ -134,7 +134,7 @@ def _connect(args: argparse.Namespace, file: str, loaded: Loaded) -> int:
     return FAILED
 
 
-def _beside_the_daemon(file: str, loaded: Loaded) -> Loaded:
+def _with_reload_warnings(file: str, loaded: Loaded) -> Loaded:
     """Add the warnings about changes of resource versions by a reload of the running daemon."""
     from dataclasses import replace
 

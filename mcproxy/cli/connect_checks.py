@@ -227,15 +227,15 @@ class ConnectChecks:
             self._outcome.good.append(f"cluster {config.name}: {name}: {verified}answered {status} in {took:.0f} ms")
             return None
         todo = remedy(cause, endpoint.keys)
-        said = f"endpoint {name}: {cause}"
+        what = f"endpoint {name}: {cause}"
         if endpoint.config.disabled:
-            self._outcome.notes.append(f"cluster {config.name}: {said}; it is disabled")
+            self._outcome.notes.append(f"cluster {config.name}: {what}; it is disabled")
             return None
         if status == 403:
-            return said, todo
+            return what, todo
         step = ConnectStep.CREDENTIAL if status == 401 else step_of(cause)
         key = {ConnectStep.CERTIFICATE: "tls", ConnectStep.CREDENTIAL: "credentials"}.get(step, "endpoints")
-        self._fault(step, config.name, key, said, todo)
+        self._fault(step, config.name, key, what, todo)
         return None
 
     async def _rights(self, cluster: Cluster) -> bool:
@@ -255,7 +255,7 @@ class ConnectChecks:
             for right in lacking:
                 missing.setdefault(right.why, []).append(describe_right(right))
         except UnavailableError as error:
-            what = f"its rights cannot be asked for: {error.cause}"
+            what = f"its rights cannot be queried: {error.cause}"
             self._fault(
                 ConnectStep.CREDENTIAL if error.kind == "401" else ConnectStep.RIGHT,
                 name,
@@ -308,7 +308,7 @@ class ConnectChecks:
                 )
 
     async def _api_services(self, cluster: Cluster) -> None:
-        """Query a cluster for the group-versions that it is registered for, and for those that API services hide."""
+        """Query a cluster for the group-versions that it is registered for, and those that API services hide."""
         from mcproxy.net.connect_errors import ConnectError
         from mcproxy.upstream.control import ControlError
         from mcproxy.upstream.credentials import CredentialError
@@ -319,30 +319,30 @@ class ConnectChecks:
             for group_version in connect_services.owned_by(config, cluster.name):
                 response = await connect_services.answer(cluster, group_version)
                 status = response.status
-                said = f"answered {status} to GET /apis/{group_version}"
+                what = f"answered {status} to GET /apis/{group_version}"
                 if status == 200:
                     unreadable = connect_services.unreadable(response, group_version)
                     if unreadable:
-                        said += f", which is no discovery of it: {unreadable}"
+                        what += f", which is not its discovery document: {unreadable}"
                         self._fault(
-                            ConnectStep.ANSWER, cluster.name, "endpoints", said, "see what answers there, and its log"
+                            ConnectStep.ANSWER, cluster.name, "endpoints", what, "see what answers there, and its log"
                         )
                     else:
                         self._outcome.good.append(f"cluster {cluster.name}: serves {group_version}")
                 elif status == 401 and shows_front_proxy_alone(cluster.config):
-                    self._fault(ConnectStep.CREDENTIAL, cluster.name, "frontProxy", said, TRUST_FRONT_PROXY)
+                    self._fault(ConnectStep.CREDENTIAL, cluster.name, "frontProxy", what, TRUST_FRONT_PROXY)
                 elif status in (401, 403):
                     todo = "grant the proxy's user what `mcproxy rbac` prints for it, where the API server asks for it"
-                    self._fault(ConnectStep.RIGHT, cluster.name, "credentials", said, todo)
+                    self._fault(ConnectStep.RIGHT, cluster.name, "credentials", what, todo)
                 else:
-                    what = f"is registered for {group_version}, and {said}"
+                    what = f"is registered for {group_version}, and {what}"
                     self._fault(ConnectStep.ANSWER, cluster.name, "endpoints", what, "see what the API server serves")
             for server, service in connect_services.hidden_in(config, cluster.name):
                 if (await connect_services.answer(cluster, service.group_version)).status == 200:
-                    said = connect_services.describe_hidden(self._loaded, server, service, cluster.name)
-                    self._outcome.warnings.append(said)
+                    what = connect_services.describe_hidden(self._loaded, server, service, cluster.name)
+                    self._outcome.warnings.append(what)
         except (ConnectError, ControlError, CredentialError) as error:
-            what = f"its API services cannot be asked for: {error.cause}"
+            what = f"its API services cannot be queried: {error.cause}"
             self._fault(ConnectStep.ANSWER, cluster.name, "endpoints", what, "see the log of the API server")
 
     # -- others -------------------------------------------------------------------------------------------------------
@@ -422,7 +422,7 @@ class ConnectChecks:
         except tracing.TracingUnavailable as error:
             self._outcome.warnings.append(f"{collector}: requests are not traced: {error.cause}; {error.todo}")
         else:
-            self._outcome.good.append(f"{collector}: takes spans")
+            self._outcome.good.append(f"{collector}: accepts spans")
 
     # -- outcomes -----------------------------------------------------------------------------------------------------
 
@@ -434,12 +434,12 @@ class ConnectChecks:
     ) -> None:
         location = self._loaded.location(section, name, key)
         assert location is not None, (section, name)
-        said = f"{_KINDS.get(section, section)} {name}: {what}"
-        self._outcome.faults.append(Fault(step, Problem(location.mark, location.key, said, right)))
+        what = f"{_KINDS.get(section, section)} {name}: {what}"
+        self._outcome.faults.append(Fault(step, Problem(location.mark, location.key, what, right)))
 
 
 def _warnings_of_modes(cluster: model.ClusterConfig) -> Iterator[str]:
-    """Yield what constrained impersonation refuses, whatever is granted (KEP-5284)."""
+    """Yield what constrained impersonation refuses despite any grant (KEP-5284)."""
     from mcproxy.identity.constrained_rights import refused_extras
     from mcproxy.kube.constrained_impersonation import MASTERS
 

@@ -66,7 +66,7 @@ class Pods:
     slices: dict[str, dict[tuple[str, str], list[Slice]]] = field(default_factory=dict)
     services: dict[str, dict[tuple[str, str], Service | UnreadableObject]] = field(default_factory=dict)
     read: set[tuple[str, str]] = field(default_factory=set)
-    """Cluster, and namespace or `ALL`, of which both are known."""
+    """Cluster and namespace (or `ALL`) whose Services and EndpointSlices have both been read."""
 
     def add_slices(self, cluster: str, body: bytes) -> None:
         """Add a list of EndpointSlices. Raises msgspec.DecodeError; other objects are left out."""
@@ -83,7 +83,7 @@ class Pods:
                 continue
 
     def add_services(self, cluster: str, body: bytes) -> None:
-        """Add a list of Services. Raises msgspec.DecodeError; one that cannot be read is there nevertheless."""
+        """Add a list of Services. Raises msgspec.DecodeError; one that cannot be read is kept without ports."""
         found = self.services.setdefault(cluster, {})
         for raw in msgspec.json.decode(body, type=_List).items:
             metadata = msgspec.json.decode(raw, type=_Object).metadata
@@ -106,13 +106,13 @@ class Pods:
     def overlaps(self) -> Iterator[str]:
         """Yield a sentence for each pair of clusters with a common address, with one example."""
         owners: dict[Address, tuple[str, str]] = {}
-        told: set[tuple[str, str]] = set()
+        reported: set[tuple[str, str]] = set()
         for cluster, services in self.slices.items():
             for (namespace, name), slices in services.items():
                 for address in (each.address for piece in slices for each in piece.endpoints):
                     first, service = owners.setdefault(address, (cluster, f"{namespace}/{name}"))
-                    if first != cluster and (first, cluster) not in told:
-                        told.add((first, cluster))
+                    if first != cluster and (first, cluster) not in reported:
+                        reported.add((first, cluster))
                         yield (
                             f"clusters {first} and {cluster}: {address.text} is a pod of both ({service}, "
                             f"{namespace}/{name}): their pod networks overlap, so what is meant for one may reach the "

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from mcproxy.cli import DEFAULT_FILE
-from mcproxy.cli.control_socket import places_of_control_socket
+from mcproxy.cli.lenient_reader import places_of_control_socket
 from mcproxy.cli.socket_owner import unix_listeners
 from mcproxy.config.control_socket import possible_places
 
@@ -32,9 +32,9 @@ def send_to_daemon(
 ) -> tuple[dict[str, Any], str]:
     """Send `request` to the daemon that runs the configuration file `config`.
 
-    Returns its answer and the path of its control socket. If the socket that the file names, or none of those where it
-    is by default, is that daemon's (the file may have moved it, for the next reload), the daemon is found among the
-    running processes, as is one whose file was removed. Raises `UnreachableError`.
+    Returns its answer and the path of its control socket. If the socket that the file names, or every default path, is
+    not that daemon's (the file may have moved it, for the next reload), the daemon is found among the running
+    processes, as is one whose file was removed. Raises `UnreachableError`.
     """
     missing = False
     try:
@@ -72,13 +72,13 @@ def send_to_daemon(
 
 def _no_file(config: str, places: Sequence[str]) -> str:
     """Return the message for a missing file that no daemon runs."""
-    told = f"there is no file {config}, and no daemon that runs it (looked for {', '.join(places) or 'none'}); "
+    what = f"there is no file {config}, and no daemon that runs it (looked for {', '.join(places) or 'none'}); "
     others = running_files(_trusted_users(places))
     if not others:
-        return told + "is the daemon running? name its file with -c FILE, or see `systemctl status mcproxy`"
+        return what + "is the daemon running? name its file with -c FILE, or see `systemctl status mcproxy`"
     more = f" and {len(others) - _FILES} more" if len(others) > _FILES else ""
     return (
-        f"{told}name the file of the daemon with -c FILE: those that run here have {', '.join(others[:_FILES])}{more}"
+        f"{what}name the file of the daemon with -c FILE: those that run here have {', '.join(others[:_FILES])}{more}"
     )
 
 

@@ -60,7 +60,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "demo",
         help="start two simulated clusters and a proxy in front of them",
-        description="Start two simulated clusters, an API server of its own and a proxy in front of them, print a "
+        description="Start two simulated clusters, a separate API server and a proxy in front of them, print a "
         "kubeconfig and commands to try, and run until Ctrl-C, which leaves nothing behind.",
         epilog="examples:\n  mcproxy demo\n  mcproxy demo --dir demo --workers 2",
     )
@@ -180,7 +180,7 @@ def _directory(wanted: Path | None) -> Iterator[DemoDirectory]:
 
 
 def _edited(directory: DemoDirectory) -> list[Path]:
-    """Return the edited files, which are kept."""
+    """Return the names of the files that the user edited; they are kept."""
     names = (demo_files.CONFIG_FILE, demo_files.KUBECONFIG_FILE)
     return [directory.path / name for name in names if directory.edited(name)]
 
@@ -331,7 +331,7 @@ class Proxy:
     def serve(self, config: Path) -> None:
         """Start the daemon with `config`."""
         assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # wait_ready reports that it has ended
+        with contextlib.suppress(BrokenPipeError):  # wait_ready reports that the process has exited
             self.process.stdin.write(bytes(config) + b"\n")
             self.process.stdin.flush()
 
@@ -352,7 +352,7 @@ class Proxy:
                 time.sleep(0.05)  # each time costs a handshake, and the parts that are waited for share the processors
 
     def stop(self) -> None:
-        """Send SIGTERM, and SIGKILL if it has not ended in time; remaining workers are killed too, and waited for."""
+        """Send SIGTERM, and SIGKILL if it has not exited in time; kill remaining workers and wait for their exit."""
         if self._stopped:
             return
         self._stopped = True
@@ -365,7 +365,7 @@ class Proxy:
             self.process.wait()
         deadline = time.monotonic() + STOP_PATIENCE
         with contextlib.suppress(ProcessLookupError):  # no process of its group is left
-            while time.monotonic() < deadline:  # not for ever: no init may be there to reap them
+            while time.monotonic() < deadline:  # with a limit, since there may be no init to reap them
                 os.killpg(self.process.pid, signal.SIGKILL)
                 time.sleep(0.01)
         if self.process.stdin is not None:
@@ -399,9 +399,7 @@ def _watch(proxy: Proxy, clusters: list[ForkedCluster]) -> None:
             watched[descriptor] = (name, log)
         ended, _, _ = select.select(list(watched), [], [])
         name, log = watched[ended[0]]
-        raise DemoError(
-            f"{name} has ended by itself, so the demo ends too. The last that it wrote:\n{_last_lines(log)}"
-        )
+        raise DemoError(f"{name} has exited by itself, so the demo ends too. Its last output:\n{_last_lines(log)}")
 
 
 def _described(name: str) -> str:

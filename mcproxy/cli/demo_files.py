@@ -107,8 +107,8 @@ clusters:
     tls: {{caFile: east/ca.crt}}
     credentials: {{certFile: east/mcproxy.crt, keyFile: east/mcproxy.key}}
     identity: Impersonate
-  # An API server of its own is a cluster entry, too. It is told the user by X-Remote-*, and believes it because of the
-  # front proxy's certificate. Where a server does not authenticate, that is system:anonymous.
+  # A separate API server is a cluster entry, too. It gets the user in X-Remote-*, and trusts these because of the
+  # front proxy's certificate. Where a server does not authenticate, the user is system:anonymous.
   - name: apis
     endpoints:
       - {{name: a, url: "{apis}"}}
@@ -205,7 +205,7 @@ logging:
 
 
 _SHARED_STATE = """\
-  sharedState:                 # where replicas count what is to hold over all of them; started by the demo
+  sharedState:                 # where replicas count limits over all of them; started by the demo
     redis: {{url: "unix://{socket}"}}
 """
 _SHARED_LIMIT = """\
@@ -378,15 +378,15 @@ def commands(
             ),
         ),
         (
-            "An API server of its own beside them, which clients do not see (apiServices):",
+            "A separate API server, which clients do not see (apiServices):",
             (
                 DemoCommand("usage of the nodes of both clusters, which moves", f"{fleet} top nodes"),
                 DemoCommand("and of pods", f"{fleet} -n shop top pods -l app=frontend"),
                 DemoCommand(
-                    "a custom API beside one cluster's own", f"{kubectl} --context east-by-name -n shop get plants"
+                    "a custom API with one cluster's own", f"{kubectl} --context east-by-name -n shop get plants"
                 ),
                 DemoCommand(
-                    "users are told to it by X-Remote-*: the editor waters the cactus, which grows then",
+                    "it gets users in X-Remote-*: the editor waters the cactus, which grows then",
                     f"{kubectl} --context editor -n shop patch plant cactus --type=merge -p "
                     + shlex.quote('{"spec":{"litres":1}}'),
                 ),
@@ -407,7 +407,7 @@ def commands(
                     " -l kubernetes.io/service-name=derived-search",
                 ),
                 DemoCommand(
-                    "who answers to a program in east that uses it",
+                    "which pod answers a program in east that uses it",
                     f"{kubectl} --context east -n shop exec deploy/frontend -- wget -qO- http://derived-search/hostname",
                 ),
                 DemoCommand(

@@ -1,7 +1,7 @@
 """The proxy of `mcproxy demo`: loads the daemon while the clusters start, then runs it with the file named on stdin.
 
-That file has the clusters' ports, which are known only when they serve; importing the daemon takes as long as that.
-Stdin is open for as long as the demo runs; its end, for whatever reason, ends the proxy too.
+That file has the clusters' ports, which are known only when they serve; meanwhile the daemon is imported. Stdin is open
+for as long as the demo runs; its end, for whatever reason, ends the proxy too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def main() -> int:
     from mcproxy.daemon.upgrade import Takeover
 
     takeover = Takeover.from_environ(os.environ)
-    if takeover is not None:  # `mcproxy upgrade`: the demo would end with the proxy that it has started
+    if takeover is not None:  # `mcproxy upgrade`: the demo exits with the proxy that it started
         takeover.failed(["the proxy of a demo ends with the demo; start the demo anew"])
         return 1
     reader = ConfigReader()

@@ -1,6 +1,7 @@
 """The Redis of `mcproxy demo`, where redis-server is installed: it counts limits over replicas.
 
-It listens only on a unix socket in the demo's directory. The demo continues when it ends, so that users can try that.
+It listens only on a unix socket in the demo's directory. The demo continues when Redis exits, so that users can try
+that.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def is_possible(directory: Path) -> bool:
 
 
 class Redis:
-    """A server without persistence; like the other processes it ends with the demo, however that ends."""
+    """A server without persistence; like the other processes, it exits with the demo, even if that is killed."""
 
     def __init__(self, directory: Path) -> None:
         setpriv = shutil.which("setpriv")
@@ -39,7 +40,7 @@ class Redis:
         )
 
     def stop(self, patience: float) -> None:
-        """Send SIGTERM, and SIGKILL if it has not ended after `patience` seconds."""
+        """Send SIGTERM, and SIGKILL if it has not exited after `patience` seconds."""
         self.process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(patience)

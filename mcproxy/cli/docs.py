@@ -103,12 +103,12 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """List the pages, or show one; 1 if none are installed, 2 if there is none of that name."""
+    """List the pages, or show one; 1 if none is installed, 2 if none has that name."""
     files = dict(installed_files())
     known = pages(files)
     if not known:
         print(
-            "mcproxy docs: the manual is not beside this program (images of containers often leave out share/doc)",
+            "mcproxy docs: the manual is not installed with this program (container images often leave out share/doc)",
             file=sys.stderr,
         )
         return FAILED
@@ -166,7 +166,7 @@ def _unknown(what: str, wanted: str, known: Sequence[str] | Mapping[str, object]
 
 
 class Anchors:
-    """The anchors of a page's headings, as GitHub makes them: of equal ones the second is HEADING-1."""
+    """The anchors of a page's headings, as GitHub makes them: the second of equal ones is HEADING-1."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
@@ -274,7 +274,7 @@ class _Reader:
     def __init__(self) -> None:
         self.blocks: list[Block] = []
         self.name = ""
-        self._joined = False  # what follows stands without a space
+        self._joined = False  # no space before what follows
         self._usage = False  # in the section SYNOPSIS
         self._lists: list[int] = []  # of each open one the number of its entries
         self._runs: list[Run] = []

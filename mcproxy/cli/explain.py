@@ -39,7 +39,7 @@ from mcproxy.proxy import cluster_path
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _WIDTH = 15  # of the labels
 _ANSWER = 5.0  # seconds that a running daemon may take to answer
-_OF_ENDPOINTS = ("endpoints", "strategy")  # labels of what members of an aggregate have alike
+_OF_ENDPOINTS = ("endpoints", "strategy")  # labels that members of an aggregate may have with the same text
 
 
 class ExplainError(Exception):
@@ -208,8 +208,8 @@ class RequestTrace:
             yield from self._identity(target)
             yield from self._decisions(info, target, cluster, service)
             if service is None and self.server.api_services and requestinfo.is_document(info.path):
-                beside = ", ".join(each.group_version for each in self.server.api_services)
-                result = f"answered for the cluster and API services {beside} together"
+                group_versions = ", ".join(each.group_version for each in self.server.api_services)
+                result = f"answered for the cluster and API services {group_versions} together"
         yield "result", self.refusal or result
 
     def _decisions(
@@ -220,20 +220,22 @@ class RequestTrace:
         No policy sends a request of an API service to another cluster.
         """
         policy = yield from self._policy(info, cluster)
-        goal = cluster if policy is None or policy.backend is None else policy.backend.cluster
+        destination = cluster if policy is None or policy.backend is None else policy.backend.cluster
         if service is not None and policy is not None:
             own = self.server.backend.cluster if isinstance(self.server.backend, model.ClusterBackend) else ""
             if policy.backend is not None:
-                yield "note", f"the backend {shown(goal)} of the policy does not count for an API service"
-            endpoints = policy.endpoints if service.cluster == (goal if policy.backend is not None else own) else ()
-            policy, goal = replace(policy, backend=None, endpoints=endpoints), service.cluster
+                yield "note", f"the backend {shown(destination)} of the policy does not count for an API service"
+            endpoints = (
+                policy.endpoints if service.cluster == (destination if policy.backend is not None else own) else ()
+            )
+            policy, destination = replace(policy, backend=None, endpoints=endpoints), service.cluster
         if policy is None:
             self._refuse(403, f"no dispatch policy of server {shown(self.server.name)} matches")
         else:
-            yield from self._effects(policy, self._clusters[goal], info)
-        reviewer = goal if service is None else service.authority
+            yield from self._effects(policy, self._clusters[destination], info)
+        reviewer = destination if service is None else service.authority
         for attributes in required_attributes(info, target):
-            yield from self._authorization(attributes, goal, reviewer)
+            yield from self._authorization(attributes, destination, reviewer)
 
     def _aggregate(self, info: RequestInfo, target: bytes) -> Iterator[tuple[str, str]]:
         """Yield the lines of a request to the server's aggregate; a cluster for which it is refused is left out."""

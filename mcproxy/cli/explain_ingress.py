@@ -1,7 +1,7 @@
 """`mcproxy check --explain METHOD URL`: explains which ingress rule applies to a request, and where it is sent.
 
 It follows the request as far as the file decides: listener, certificate, rule, redirect, backend. The endpoint of the
-backend is chosen at run time: a daemon that runs the file says which there are now. No connection to a pod is made.
+backend is chosen at run time: a daemon that runs the file reports the present ones. No connection to a pod is made.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class URLError(Exception):
-    """The URL of no possible request to an ingress."""
+    """A URL that no request to an ingress can have."""
 
 
 def is_url(target: str) -> bool:

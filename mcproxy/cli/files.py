@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     """List, print or copy; 1 if there are none, or none of that name."""
     found = dict(sorted(installed_files()))
     if not found:
-        print("mcproxy files: none are installed beside this program", file=sys.stderr)
+        print("mcproxy files: none are installed with this program", file=sys.stderr)
         return FAILED
     if args.copy_to is not None:
         for name, path in found.items():

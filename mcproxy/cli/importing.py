@@ -69,7 +69,7 @@ examples:
 """
 _API_SERVICE = """\
 The files hold APIService objects; those of the cluster's own API, which have no service, are passed over. Each API
-server becomes a cluster entry, and is told users with the certificate of --front-proxy. The output is included by the
+server becomes a cluster entry, and gets users by the certificate of --front-proxy. The output is included by the
 file that has the cluster. See `mcproxy docs api-services`.
 
 examples:
@@ -84,8 +84,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "import",
         help="make a configuration from kubeconfigs, KubeGateway's or Karmada's objects, APIServices, or Ingresses",
-        description="Make a configuration from what other programs use. What cannot be carried over is said, one line "
-        "each, on standard error and in comments of the output. Exit status: 0 done, 3 something was left out.",
+        description="Make a configuration from what other programs use. What cannot be carried over is reported, one "
+        "line each, on standard error and in comments of the output. Exit status: 0 done, 3 something was left out.",
         epilog=_EXAMPLES,
     )
     below = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
@@ -149,10 +149,10 @@ def add_parser(subparsers: Subparsers) -> None:
         nargs=2,
         required=True,
         metavar=("FILE", "FILE"),
-        help="the certificate, and its key, by which the API servers believe who the user is; PEM",
+        help="the certificate, and its key, by which the API servers trust the user in X-Remote-*; PEM",
     )
     api_service.add_argument(
-        "--cluster", metavar="NAME", required=True, help="the cluster of your file beside whose API they stand"
+        "--cluster", metavar="NAME", required=True, help="the cluster of your file whose API they extend"
     )
     api_service.add_argument("--authentication", metavar="NAME", help="the set of your file that the server has")
     api_service.add_argument(
@@ -356,8 +356,8 @@ def _folder(args: argparse.Namespace) -> tuple[str | None, str]:
     """Return the folder of files with secrets, and its name in the configuration."""
     if args.secrets is not None:
         folder = os.path.abspath(args.secrets)
-        beside = args.output is not None and not os.path.isabs(args.secrets)
-        return folder, os.path.relpath(folder, os.path.dirname(os.path.abspath(args.output))) if beside else folder
+        is_relative = args.output is not None and not os.path.isabs(args.secrets)
+        return folder, os.path.relpath(folder, os.path.dirname(os.path.abspath(args.output))) if is_relative else folder
     if args.output is None:
         return None, ""
     name = os.path.basename(args.output).partition(".")[0] or "mcproxy"
@@ -372,7 +372,7 @@ def _header(args: argparse.Namespace) -> list[str]:
 
 
 def _main(args: argparse.Namespace) -> str:
-    """Return the option that names the main file of what is written, "" for the default one."""
+    """Return the option that names the main file of the written configuration, "" for the default one."""
     file = DEFAULT_FILE if args.output is None else main_file(args.output)
     return "" if file == DEFAULT_FILE else f" -c {shlex.quote(file)}"
 
@@ -411,7 +411,7 @@ def _next(output: str, checked: Checked) -> str:
 
 
 def _includes(main: str, path: str) -> bool:
-    from mcproxy.cli.control_socket import included_files
+    from mcproxy.cli.lenient_reader import included_files
 
     try:
         with open(main, encoding="utf-8", errors="replace") as file:

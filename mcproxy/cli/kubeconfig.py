@@ -140,8 +140,8 @@ def _place(config: model.Config, server: model.Server, address: str | None) -> _
     port = bind.port if isinstance(bind, TCPBind) else 0
     exact = next((name for name in server.server_names if not name.startswith("*.")), "")
     if address is not None:
-        host, said = _split(address)
-        port = said or port
+        host, given = _split(address)
+        port = given or port
     elif exact:
         host = exact
     elif isinstance(bind, TCPBind) and not _is_unspecified(bind.host):
@@ -152,10 +152,10 @@ def _place(config: model.Config, server: model.Server, address: str | None) -> _
         raise _UnknownError(f"the port at which clients reach server {server.name} is unknown; add --address HOST:PORT")
     scheme = "http" if listener.tls is None else "https"
     shown = f"[{host}]" if ":" in host else host
-    return _Place(f"{scheme}://{shown}:{port}", _name_to_ask_for(config, server, host, exact, listener), listener)
+    return _Place(f"{scheme}://{shown}:{port}", _tls_name_for(config, server, host, exact, listener), listener)
 
 
-def _name_to_ask_for(
+def _tls_name_for(
     config: model.Config, server: model.Server, host: str, exact: str, listener: model.ListenerConfig
 ) -> str:
     """Return the TLS server name that leads to `server`; "" where `host` leads there by itself."""

@@ -124,7 +124,7 @@ def _lines(config: model.Config, cluster: model.ClusterConfig, args: argparse.Na
         yield f"# It extends the API of {', '.join(deciding)}: an API server that asks there who may do what needs the"
         yield "# roles in that cluster."
     if cluster.identity is UpstreamIdentity.PROXY:
-        yield "# Identity Proxy: whatever clients shall be able to do there has to be granted besides."
+        yield "# Identity Proxy: what clients shall be able to do there must be granted in addition."
     if args.constrained and cluster.identity is UpstreamIdentity.IMPERSONATE:
         yield from _constrained_notes(cluster)
     if args.service_account:
@@ -189,7 +189,7 @@ def _roles(config: model.Config, cluster: model.ClusterConfig, user: str, *, con
 
 
 def _rules(rights: Iterable[Right]) -> Iterator[tuple[str, dict[str, list[str]]]]:
-    """Yield purposes and rules; rights of one purpose that differ in one list only become one rule."""
+    """Yield purposes and rules; rights of one purpose that differ in only one list become one rule."""
     rules: list[tuple[str, dict[str, list[str]]]] = [(right.why, right.rule) for right in rights]
     for key in ("verbs", "resources", "resourceNames", "nonResourceURLs"):
         merged: list[tuple[str, dict[str, list[str]]]] = []

@@ -1,6 +1,6 @@
 """`mcproxy reload`: makes the running daemon reload its configuration, waits, and prints the outcome.
 
-What `mcproxy upgrade` and `mcproxy check --diff` ask of the running daemon is here too.
+The requests of `mcproxy upgrade` and `mcproxy check --diff` to the running daemon are here, too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from mcproxy.cli import BAD_CONFIG, DEFAULT_FILE, FAILED, OK
 from mcproxy.cli.control_client import UnreachableError, send_to_daemon
-from mcproxy.cli.control_socket import variables_of
+from mcproxy.cli.lenient_reader import variables_of
 from mcproxy.cli.progress import progress
 
 if TYPE_CHECKING:

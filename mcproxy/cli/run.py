@@ -20,7 +20,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "run",
         help="run the daemon",
         description="Run the daemon in the foreground. HUP reloads, TERM stops, USR1 reopens log files, USR2 replaces "
-        "the program. With --single-user it needs no file, and puts an API server of your own beside a cluster's API.",
+        "the program. With --single-user it needs no file, and adds an API server of your own to a cluster's API.",
         epilog="examples:\n  mcproxy run\n  mcproxy run -c site.yaml\n"
         "  mcproxy run --single-user --api-service garden.example.com/v1=https://127.0.0.1:8443 --api-service-insecure",
     )

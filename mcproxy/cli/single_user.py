@@ -57,7 +57,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--single-user",
         action="store_true",
-        help="need no file: put an API server of your own beside a cluster's API, for yourself alone, and print a "
+        help="need no file: add an API server of your own to a cluster's API, for yourself alone, and print a "
         "kubeconfig; nothing is left at the end",
     )
     group.add_argument(
@@ -81,9 +81,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="do not verify these certificates; for API servers on this machine alone",
     )
-    group.add_argument("--user", metavar="NAME", help="the user that the API servers are told (default: your own name)")
+    group.add_argument("--user", metavar="NAME", help="the user name that the API servers get (default: your own name)")
     group.add_argument(
-        "--group", metavar="NAME", action="append", default=[], help="a group that they are told besides (repeatable)"
+        "--group", metavar="NAME", action="append", default=[], help="a group that they get with it (repeatable)"
     )
     group.add_argument(
         "--own-credentials",
@@ -230,7 +230,7 @@ def runtime_folder(environ: Any) -> Path:
 @contextlib.contextmanager
 def private_folder(above: Path) -> Iterator[Path]:
     """Make a folder of this user alone, which is removed at the end; remove those of killed processes."""
-    remove_left(above)
+    remove_stale_folders(above)
     os.umask(0o077)
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=above))
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -242,7 +242,7 @@ def private_folder(above: Path) -> Iterator[Path]:
         os.close(lock)
 
 
-def remove_left(above: Path) -> None:
+def remove_stale_folders(above: Path) -> None:
     """Remove the folders of processes that were killed: their lock is free."""
     with contextlib.suppress(OSError), os.scandir(above) as entries:
         for entry in entries:
@@ -253,12 +253,12 @@ def remove_left(above: Path) -> None:
                 if (
                     stat.S_ISDIR(found.st_mode)
                     and found.st_uid == os.geteuid()
-                    and _is_left(entry.path, found.st_mtime)
+                    and _is_stale(entry.path, found.st_mtime)
                 ):
                     shutil.rmtree(entry.path, ignore_errors=True)
 
 
-def _is_left(folder: str, made: float) -> bool:
+def _is_stale(folder: str, made: float) -> bool:
     try:
         lock = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:

@@ -41,7 +41,7 @@ class Settings:
     user: str
     groups: tuple[str, ...]
     own: dict[str, Any] | None = None
-    """The kubeconfig's user (`user_of`), if API servers get its credentials; else they are told `user`."""
+    """The kubeconfig's user (`user_of`), if API servers get its credentials; otherwise they get the name `user`."""
 
 
 def user_of(path: Path, context: str | None) -> dict[str, Any]:

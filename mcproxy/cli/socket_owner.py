@@ -26,7 +26,7 @@ def owners(bind: Bind) -> frozenset[int]:
     found = frozenset(pid for pid, inode in _sockets() if inode in inodes)
     if found or isinstance(bind, TCPBind):
         return found
-    pid = listener_of(bind.path)  # that of another user; or the one before, which handed the socket over and has ended
+    pid = listener_of(bind.path)  # of another user; or the previous process, which handed the socket over
     return frozenset() if pid is None or not os.path.isdir(f"/proc/{pid}") else frozenset((pid,))
 
 

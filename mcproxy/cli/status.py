@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 BROKEN = 3
-"""Exit status: the daemon runs, but something of it fails now."""
+"""Exit status: the daemon runs, but a part of it fails now."""
 TIMEOUT = 10.0
 _MINUTE = 12  # samples of the history, of five seconds each
 _CHANGES = 8

@@ -86,7 +86,7 @@ def sender_lines(status: Document, measure: str, most: int, terminal: Terminal, 
     """
     found = status.get("senders") or {}
     if found.get("windowSeconds") is None:
-        return ["the daemon does not tell who sends most: it is of another version"]
+        return ["the daemon does not report who sends most: it has another version"]
     total = found.get("total") or {}
     lines = [
         f"the last {duration(found['windowSeconds'])}, by {measure}: {number(total.get('requests'))} requests, "

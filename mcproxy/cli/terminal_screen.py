@@ -87,7 +87,7 @@ class Screen:
         self._write(text + (lines[-1] if lines else "") + _CLEAR_LINE + _CLEAR_REST)
 
     def keys(self, timeout: float, *descriptors: int) -> Iterator[str]:
-        """Yield the keys that are pressed until something of `descriptors` can be read, or until `timeout` seconds.
+        """Yield the keys that are pressed until one of `descriptors` can be read, or `timeout` seconds have passed.
 
         A key is a character or a name ("up", "page down"); RESIZED is a change of the terminal's size. Raises EOFError
         when the terminal is gone, and an exception of a signal that Python ignored.

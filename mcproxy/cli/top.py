@@ -166,16 +166,16 @@ class _Sampler:
     """Takes samples in a thread, so that keys are answered while the daemon is not. `ready` can be read when one is."""
 
     def __init__(self, source: _Source) -> None:
-        self.ready, self._told = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self.ready, self._wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._source = source
-        self._wanted = threading.Event()
+        self._requested = threading.Event()
         self._result: _Sample | UnreachableError | None = None
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
         self._thread.start()
 
     def ask(self) -> None:
         """Take a sample now, unless one is being taken."""
-        self._wanted.set()
+        self._requested.set()
 
     def result(self) -> _Sample | UnreachableError | None:
         """Return the result since the last call, if there is one."""
@@ -188,13 +188,13 @@ class _Sampler:
 
     def _run(self) -> None:
         while True:
-            self._wanted.wait()
-            self._wanted.clear()
+            self._requested.wait()
+            self._requested.clear()
             try:
                 self._result = self._source.sample()
             except UnreachableError as error:
                 self._result = error
-            os.write(self._told, b"s")
+            os.write(self._wakeup, b"s")
 
 
 def _show(args: argparse.Namespace, source: _Source, begun: _Sample) -> int:

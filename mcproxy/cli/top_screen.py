@@ -129,7 +129,7 @@ def _entries(table: Table, status: Entry, rates: Sequence[Entry]) -> list[Entry]
 
 
 def _sorted(table: Table, entries: list[Entry], sort: str) -> list[Entry]:
-    """Sort by the user's choice, the greatest first, then by name; tables of what has no rate stay as they are."""
+    """Sort by the user's choice, the greatest first, then by name; tables without a rate stay as they are."""
     key = _KEYS.get(sort, "")
     if not any(column.read == "requestsPerSecond" for column in table.columns):
         return entries

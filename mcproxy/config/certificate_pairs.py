@@ -1,6 +1,6 @@
-"""The certificates with a key in a configuration, each with its place, and a configuration with others in their place.
+"""Finds the certificates with a key in a configuration, each with its place, and replaces some of them.
 
-They are those of listeners (`certificates`), and the proxy's own: for clusters, front proxies, webhooks and Redis.
+They belong to listeners (`certificates`), or are the proxy's own: for clusters, front proxies, webhooks and Redis.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def pairs_in(config: Config) -> dict[Place, Pair]:
 
 
 def with_pairs(config: Config, pairs: Mapping[Place, Pair]) -> Config:
-    """Return the configuration with other pairs in some places; all that they do not change are the same objects.
+    """Return the configuration with the pairs in some places replaced; all unchanged objects are the same ones.
 
-    The server names of a certificate follow it if they were its own. Raises ValueError for one that cannot be read.
+    Server names that come from a certificate are taken from the new one. Raises ValueError if that cannot be read.
     """
     return _with(
         config,
@@ -97,12 +97,12 @@ def _daemon(daemon: DaemonConfig, pairs: Mapping[Place, Pair]) -> DaemonConfig:
 
 
 def _own(owner: T, pair: Pair | None) -> T:
-    """Return what shows a certificate of the proxy's own, with that pair."""
+    """Return the object that has a certificate of the proxy's own, with this pair."""
     return owner if pair is None else _with(owner, certificate=pair.chain, key=pair.key)
 
 
 def _with(node: T, **fields: Any) -> T:
-    """Return a dataclass with other fields, itself if they are the same objects."""
+    """Return a dataclass with these values of fields, or itself if they are the same objects."""
     changed = {name: value for name, value in fields.items() if value is not getattr(node, name)}
     return replace(node, **changed) if changed else node  # type: ignore[type-var]
 

@@ -144,7 +144,7 @@ def _shown(value: Any) -> str:
 
 
 def _contents(old: Any, new: Any) -> Iterator[str]:
-    """Yield what differs between two models that a document does not show: contents of files, and secrets."""
+    """Yield the differences of two models that their documents do not show: contents of files, and secrets."""
     if old == new:
         return
     if isinstance(old, PEMFile | TokenFileConfig) and isinstance(new, PEMFile | TokenFileConfig):
@@ -178,12 +178,12 @@ _MAX_NAMES = 8
 
 
 def layouts_of(config: Config) -> dict[str, tuple[str, ...]]:
-    """Return the names whose places the resource versions of each aggregate have, by its name."""
+    """Return, by the name of each aggregate, the names that have a position in its resource versions."""
     return {aggregate.name: aggregate.layout for aggregate in config.aggregates}
 
 
 def layout_warnings(before: Mapping[str, Sequence[str]], loaded: Loaded) -> tuple[Problem, ...]:
-    """Return a warning for each aggregate of `before`, as `layouts_of`, whose members lose or change their places."""
+    """Return a warning for each aggregate whose members lose or change positions; `before` is from `layouts_of`."""
     found = []
     for aggregate in loaded.config.aggregates:
         old, new = tuple(before.get(aggregate.name, ())), aggregate.layout

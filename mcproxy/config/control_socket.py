@@ -31,7 +31,7 @@ def possible_places(file: str, environ: Mapping[str, str]) -> Iterator[str]:
     import hashlib  # imported here, because most commands do not need it
 
     folder, name = os.path.split(os.path.abspath(file))
-    folder = os.path.realpath(folder)  # of the file itself a link may change with each version (Kubernetes' ConfigMaps)
+    folder = os.path.realpath(folder)  # not the file, a link that may change with each version (ConfigMaps)
     if file == "-" or folder == "/dev" or folder.startswith("/proc/"):
         return
     path = os.path.join(folder, name)

@@ -67,7 +67,7 @@ def check_verification(
     ca_key: str,
     whose: str = "the cluster's certificate is",
 ) -> None:
-    """Warn of certificates that are not verified; authorities as well are a contradiction, an error."""
+    """Warn of certificates that are not verified; authorities given as well contradict this and are an error."""
     if insecure is None or insecure.value is not True:
         return
     if ca is not None:

@@ -217,7 +217,7 @@ def _aggregate(aggregate: Aggregate, document: Document) -> Document:
 
 
 def _server(server: Server, document: Document) -> Document:
-    """`authentication`, left out (on loopback), means none too. Policies have only the keys that mean something."""
+    """An omitted `authentication` (on loopback) means none, too. Policies have only the keys that mean something."""
     document["authentication"] = server.authentication or "none"
     for number, (policy, written) in enumerate(zip(server.dispatch or (), document["dispatch"] or (), strict=True)):
         if policy.name == f"dispatch[{number}]":
@@ -240,11 +240,12 @@ _OTHER_FORMS: dict[type[Any], Callable[[Any, Document], Document]] = {
     Server: _server,
     Webhook: _webhook,
 }
-"""Functions for classes whose form in the file differs from the model, from the object and the document of its keys."""
+"""Functions, by class, that make the document of an object whose form in the file differs from the model. They get the
+object and the document of its keys."""
 
 
 def _with_keys(document: Document, key: str, others: Document) -> Document:
-    """Return the document with other keys in the place of one."""
+    """Return the document with one key replaced by others."""
     made: Document = {}
     for name, value in document.items():
         made.update(others if name == key else {name: value})

@@ -165,7 +165,7 @@ class _Reader:
         if data is not None and data.string == "":
             data = None
         if file is not None and data is not None:
-            self.context.error(data, f"is given beside {key}", "keep one of the two")
+            self.context.error(data, f"is given in addition to {key}", "keep one of the two")
         if data is not None:
             embedded = self._embedded(data)
             return (data, embedded) if embedded is not None else None

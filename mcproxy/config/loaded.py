@@ -28,10 +28,10 @@ class Loaded:
     config: Config
     warnings: tuple[Problem, ...] = ()  # sorted by place
     notes: tuple[Problem, ...] = ()
-    """What `check` says besides; nothing that the daemon would log."""
+    """Remarks that `check` shows and the daemon does not log."""
     locations: Mapping[tuple[str, ...], Location] = field(default_factory=dict)
-    """Of each named entry, (section, name), of each key of the other sections, (section, key), and of the keys in
-    either; of an API service with the key `apiServices[GROUP/VERSION]`."""
+    """By (section, name) of a named entry or (section, key) of a section without entries, each with a third item for
+    the keys below it; an API service has the key `apiServices[GROUP/VERSION]`."""
 
     def location(self, section: str, name: str, key: str = "") -> Location | None:
         """Return where an entry's key is written, for errors found later: its entry's place if the key is absent."""

@@ -25,7 +25,7 @@ LINTS = {
     "certificate-names": "a server name that no certificate covers, or a certificate without names",
     "certificate-usage": "a server certificate that is for clients only",
     "chain-order": "a certificate chain that is not in the order of its issuers",
-    "default-server": "a default server with a cluster of its own beside servers of other clusters",
+    "default-server": "a default server for one cluster on a listener with servers of other clusters",
     "divided-limit": "a limit that is less than the number of processes that it is divided among",
     "doubled-token": "a token that occurs twice in a token file",
     "empty-configuration": "a file that serves nothing",
@@ -59,7 +59,7 @@ LINTS = {
     "shadowed-path": "a default backend of an ingress that is never reached, because something else comes before it",
     "shadowed-policy": "a policy that is never reached, because earlier ones match all that it matches",
     "shadowed-rule": "a create or conflicts rule that is never reached, because earlier ones match all that it matches",
-    "shared-accounts": "an API service that gets the accounts of another cluster beside its own",
+    "shared-accounts": "an API service that gets the accounts of another cluster in addition to its own",
     "shared-authority": "one authority for client certificates and for the proxies that requestHeader trusts",
     "shared-credentials": "an API service that gets the tokens of its users",
     "shared-set": "an Admin listener that every user of a server may see",
@@ -128,7 +128,7 @@ class ConfigErrors(Exception):
 
 
 def lines_of(problems: Sequence[Problem]) -> tuple[str, ...]:
-    """Return the text of each problem. Of more than SHOWN that say the same, the last line names the other places."""
+    """Return the text of each problem. If more than SHOWN say the same, the last line names the other places."""
     equal: dict[tuple[str, str | None, str | None], list[Problem]] = {}
     for problem in problems:
         equal.setdefault((problem.what, problem.right, problem.lint), []).append(problem)

@@ -119,7 +119,7 @@ def sentence(event: LogEvent) -> str:
 def fields(event: LogEvent) -> Iterator[tuple[str, object]]:
     """Yield the names and values of the event's fields, in the order of the line; `cause` and `todo` are the last."""
     known = EVENTS.get(str(event.get("event")))
-    if known is not None and known.adds_todo:
+    if known is not None and known.todo_in_line:
         event = {"todo": known.line_todo, **event}
     names = [name for name in event if not name.startswith("log_") and name not in _INTERNAL]
     between = [name for name in names if name not in _FIRST and name not in _LAST]

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 class LogEvent:
     """The meaning of one name.
 
-    `level` is the level of its lines ("warn"), or several ("info, warn"). `todo` is empty if the operator has nothing
-    to do. `adds_todo`: log lines of the event take `todo` from here, since it is always the same.
+    `level` is the level of its lines ("warn"), or several ("info, warn"). `todo` is empty where the operator has
+    nothing to do. `todo_in_line`: each line of the event has `todo` as its remedy.
     """
 
     level: str
     meaning: str
     todo: str = ""
-    adds_todo: bool = False
+    todo_in_line: bool = False
 
     @property
     def line_todo(self) -> str:
@@ -51,7 +51,7 @@ EVENTS: Mapping[str, LogEvent] = {
         "An Admin listener refused a request: without a valid credential, for data that the user may not see, "
         "with a `Host` that is not of this machine, from a web page of another site, or beyond its limit of parallel "
         "answers.",
-        "Nothing, unless it should have been answered: `cause` says which it was.",
+        "Nothing, unless it should have been answered: `cause` says why it was refused.",
     ),
     "api_service_available": LogEvent("info", "An API service is available again; its requests pass."),
     "api_service_discovery_unreadable": LogEvent(
@@ -113,9 +113,9 @@ EVENTS: Mapping[str, LogEvent] = {
     ),
     "certificate_files_unusable": LogEvent(
         "warn",
-        "The files of a certificate were changed, but are no pair that can be used; the former one stays in use.",
+        "The files of a certificate were changed, but are not a usable pair; the former one stays in use.",
         "Put a certificate and its key there that the daemon's user can read.",
-        adds_todo=True,
+        todo_in_line=True,
     ),
     "certificates_renewed": LogEvent(
         "info",
@@ -155,7 +155,7 @@ EVENTS: Mapping[str, LogEvent] = {
         "The endpoints of a cluster lead to another cluster than before (the uid of its namespace kube-system changed);"
         " its caches are dropped.",
         "None if the cluster was replaced; else check the addresses of its endpoints.",
-        adds_todo=True,
+        todo_in_line=True,
     ),
     "clustersets_differ": LogEvent(
         "warn",
@@ -191,7 +191,7 @@ EVENTS: Mapping[str, LogEvent] = {
     "connection_tls_failed": LogEvent("debug", "The TLS layer of an open connection failed."),
     "control_connections_limit_reached": LogEvent(
         "warn",
-        "The control socket has as many connections as it may have; another one was closed.",
+        "The control socket has its maximum number of connections; another one was closed.",
         "Find what keeps `mcproxy status` or other commands waiting (`ss -xp`).",
     ),
     "control_socket_foreign": LogEvent("debug", "The control socket belongs to another user's daemon."),
@@ -221,7 +221,7 @@ EVENTS: Mapping[str, LogEvent] = {
         "warn",
         "The revocation list of a client CA is missing, expired or invalid; all certificates of that CA are refused.",
         "Put the authority's current CRL into the file and reload.",
-        adds_todo=True,
+        todo_in_line=True,
     ),
     "daemon_ready": LogEvent("info", "The daemon serves."),
     "daemon_start_failed": LogEvent(
@@ -268,8 +268,8 @@ EVENTS: Mapping[str, LogEvent] = {
     ),
     "foreign_account_refused": LogEvent(
         "info",
-        "A service account or node of one cluster asked for another cluster (403). Such accounts are valid in their own"
-        " cluster only.",
+        "A service account or node of one cluster sent a request for another one (403). Such accounts are valid in"
+        " their own cluster only.",
         "Give the program a credential that is valid for both, for example a client certificate.",
     ),
     "health_check_credential_refused": LogEvent(
@@ -302,21 +302,21 @@ EVENTS: Mapping[str, LogEvent] = {
     ),
     "ingress_forward_broken": LogEvent(
         "warn",
-        "With `via: PortForward` a connection to a pod broke: nothing listens on its port, or the API server sent what "
-        "is no port-forward. One line a minute for each pod.",
+        "With `via: PortForward` a connection to a pod broke: nothing listens on its port, or the API server sent "
+        "something other than a port-forward. One line a minute for each pod.",
         "Nothing if the pod was just ending; else see whether it listens on that port, on localhost too.",
     ),
     "ingress_no_answer": LogEvent(
         "warn",
-        "A request to an ingress got no answer of the service (502, 503, 504), or with `via: APIServer` one of the API "
-        "server itself, of which the client gets the status alone. One line a minute for each endpoint.",
+        "A request to an ingress got no answer from the service (502, 503, 504), or with `via: APIServer` one from the "
+        "API server itself, of which the client gets only the status. One line a minute for each endpoint.",
         "See the log of that pod, and whether pod addresses can be reached from the proxy.",
     ),
     "ingress_no_endpoint": LogEvent(
         "warn",
         "A request to an ingress was refused, because the service has no endpoint in any of its clusters (503), or "
         "none of them has it (500). One line a minute for each service.",
-        "See `mcproxy status`: whether the service has ready pods, and whether its clusters can be asked.",
+        "See `mcproxy status`: whether the service has ready pods, and whether its clusters can be reached.",
     ),
     "internal_error": LogEvent(
         "error", "An unexpected exception: a bug in mcproxy, which continues as far as possible.", _REPORT
@@ -364,14 +364,14 @@ EVENTS: Mapping[str, LogEvent] = {
         "warn",
         "A document of a member (version, OpenAPI) cannot be read; the last one stays in use.",
         "See that the proxy's user may read it (`mcproxy rbac` prints its rights), and the API server's log.",
-        adds_todo=True,
+        todo_in_line=True,
     ),
     "member_not_answering": LogEvent("debug", "A member did not answer a request for its newest resource version."),
     "members_disagree": LogEvent(
         "warn",
         "The members of an aggregate have different definitions of a resource; it is served as in one of them.",
         "Install the same definition in all clusters, or name the clusters in `cache.resources`.",
-        adds_todo=True,
+        todo_in_line=True,
     ),
     "name_not_resolved": LogEvent(
         "warn",
@@ -383,7 +383,7 @@ EVENTS: Mapping[str, LogEvent] = {
         "warn",
         "An object of a member cannot be cached and is not in the answers of the aggregate.",
         "See what the cluster's API server sends.",
-        adds_todo=True,
+        todo_in_line=True,
     ),
     "oidc_keys_unreadable": LogEvent(
         "warn",
@@ -399,7 +399,7 @@ EVENTS: Mapping[str, LogEvent] = {
         "warn",
         "The OpenAPI document of an aggregate could not be made, since a member's cannot be read.",
         "See the log of the API server whose document it is.",
-        adds_todo=True,
+        todo_in_line=True,
     ),
     "pod_http2_ended": LogEvent(
         "warn",
@@ -447,13 +447,13 @@ EVENTS: Mapping[str, LogEvent] = {
         "error",
         "A process did not answer the supervisor and was killed; it is replaced.",
         "If nobody stopped it, see whether the machine has enough memory and processor time.",
-        adds_todo=True,
+        todo_in_line=True,
     ),
     "program_versions_differ": LogEvent(
         "error",
         "The program was replaced on the disk under a running daemon, so its processes have different versions.",
         "Run `mcproxy upgrade`, which replaces all of it.",
-        adds_todo=True,
+        todo_in_line=True,
     ),
     "proxy_header_missing": LogEvent(
         "info",
@@ -486,13 +486,13 @@ EVENTS: Mapping[str, LogEvent] = {
         "warn",
         "A resource is left out of a member, since its kind or scope is not that of the first member.",
         "Serve the same definition in all members, or limit the resource with `clusters`.",
-        adds_todo=True,
+        todo_in_line=True,
     ),
     "resource_unknown": LogEvent(
         "warn",
         "`cache.resources` names a resource that no member has.",
         "None if its definition is still to come; else compare the entry with `kubectl api-resources`.",
-        adds_todo=True,
+        todo_in_line=True,
     ),
     "response_broken": LogEvent(
         "warn",
@@ -561,7 +561,7 @@ EVENTS: Mapping[str, LogEvent] = {
         "warn",
         "A process receives nothing from the supervisor and checks the endpoints itself.",
         "See what stops the supervisor, or whether the machine is overloaded.",
-        adds_todo=True,
+        todo_in_line=True,
     ),
     "systemd_not_notified": LogEvent("warn", "A change of state could not be sent to systemd.", "See `cause`."),
     "takeover_cancelled": LogEvent(
@@ -578,7 +578,7 @@ EVENTS: Mapping[str, LogEvent] = {
         "warn",
         "The file with the proxy's token for a cluster cannot be used; the last token stays in use.",
         "Make the file readable for the daemon's user and put one token into it.",
-        adds_todo=True,
+        todo_in_line=True,
     ),
     "token_refused": LogEvent(
         "info",
@@ -620,7 +620,7 @@ EVENTS: Mapping[str, LogEvent] = {
         "warn",
         "An HTTP/2 connection to an endpoint was ended because the endpoint broke the protocol.",
         "See what answers there, and the network between; `connections.protocol: HTTP1` avoids HTTP/2.",
-        adds_todo=True,
+        todo_in_line=True,
     ),
     "upstream_no_answer": LogEvent(
         "warn",
@@ -634,7 +634,10 @@ EVENTS: Mapping[str, LogEvent] = {
         "See whether that API server, or its etcd, is overloaded; the line has the URI and the user.",
     ),
     "worker_socket_missing": LogEvent(
-        "error", "A worker has no listening socket of its own, for lack of memory.", "Restart mcproxy.", adds_todo=True
+        "error",
+        "A worker has no listening socket of its own, for lack of memory.",
+        "Restart mcproxy.",
+        todo_in_line=True,
     ),
     "workers_changed": LogEvent(
         "info",

@@ -117,7 +117,7 @@ def test_the_collector_of_spans_is_tried(tmp_path: Path, monkeypatch: pytest.Mon
     with collecting() as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
         status, lines = check(tmp_path, text)
-        assert f"collector {collector.url}: takes spans" in lines, lines
+        assert f"collector {collector.url}: accepts spans" in lines, lines
         assert (status, collector.spans) == (0, [])
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")  # seconds that the SDK tries again for
     status, lines = check(tmp_path, text)
@@ -195,7 +195,7 @@ def test_what_is_wrong_with_an_api_server_is_said_in_one_line(
         widgets.misbehave("")
     faults = [line for line in lines if line[:1].isdigit()]
     expected = {
-        "html": "answered 200 to GET /apis/example.com/v1alpha1, which is no discovery of it: ",
+        "html": "answered 200 to GET /apis/example.com/v1alpha1, which is not its discovery document: ",
         "another": "--requestheader-client-ca-file",
         "impersonate": "does not serve selfsubjectaccessreviews of authorization.k8s.io (404)",
     }

@@ -236,7 +236,7 @@ def test_a_service_of_west_is_in_east_and_the_ingress_is_answered_by_both(runnin
     assert header.split()[-1] == "SOURCE-CLUSTER"
     assert [line.split()[-1] for line in imported] == ["west"]
     assert "10.245." in imported[0]
-    [answered] = run("who answers to a program in east that uses it")
+    [answered] = run("which pod answers a program in east that uses it")
     assert re.fullmatch(r"search-\S+ in west", answered)
     answers = run("six requests to the ingress, and who answered")
     assert sorted(line.split()[-1] for line in answers) == ["east"] * 2 + ["west"] * 4
@@ -449,7 +449,7 @@ def test_part_that_dies_is_named_and_the_demo_ends_with_1(tmp_path: Path, part: 
         os.kill(started[part], signal.SIGKILL)
         status, errors = demo.end()
     names = ("the proxy", "Redis", "the simulated cluster east", "the simulated cluster west", "the API server")
-    assert f"mcproxy demo: {names[part]} has ended by itself" in errors
+    assert f"mcproxy demo: {names[part]} has exited by itself" in errors
     assert status == 1
     wait_ended(started)
     assert list(tmp_path.iterdir()) == []

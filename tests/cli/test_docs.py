@@ -88,7 +88,7 @@ def test_an_unknown_page_or_section_is_told_with_one_that_is_like_it(
 def test_without_the_manual_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(docs, "installed_files", lambda: iter(()))
     assert main(["docs", "install"]) == 1
-    assert "the manual is not beside this program" in capsys.readouterr().err
+    assert "the manual is not installed with this program" in capsys.readouterr().err
 
 
 def test_sections_end_at_a_heading_of_their_level_and_code_has_none() -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from mcproxy.cli.main import main
-from mcproxy.cli.single_user import LOCK, PREFIX, private_folder, remove_left, runtime_folder
+from mcproxy.cli.single_user import LOCK, PREFIX, private_folder, remove_stale_folders, runtime_folder
 from mcproxy.cli.single_user_files import APIServer, Settings, config, kubeconfig, user_of, write_secrets
 from mcproxy.config import model
 from mcproxy.config.load import load
@@ -407,10 +407,10 @@ def test_only_what_nobody_uses_is_removed(tmp_path: Path) -> None:
     link.symlink_to(other)
     with (used / LOCK).open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        remove_left(tmp_path)
+        remove_stale_folders(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {used.name, new.name, other.name, link.name}
     os.utime(new, (1, 1))  # it was made long ago, and has no lock
-    remove_left(tmp_path)
+    remove_stale_folders(tmp_path)
     assert not new.exists()
     assert not used.exists()
 
@@ -421,7 +421,7 @@ def test_a_folder_is_this_users_alone_and_goes_at_the_end(tmp_path: Path) -> Non
         with private_folder(tmp_path) as folder:
             assert os.stat(folder).st_mode & 0o777 == 0o700
             assert os.stat(folder / LOCK).st_mode & 0o777 == 0o600
-            remove_left(tmp_path)
+            remove_stale_folders(tmp_path)
             assert folder.exists()
     finally:
         os.umask(before)

@@ -216,4 +216,4 @@ def test_who_sends_most(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> N
 
 def test_a_daemon_that_does_not_tell_who_sends_most(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", "--top", "-c", daemon(senders=None, refusals=None)]) == 0
-    assert "does not tell who sends most" in capsys.readouterr().out
+    assert "does not report who sends most" in capsys.readouterr().out

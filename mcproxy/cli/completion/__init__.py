@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from mcproxy.cli import OK, USAGE, configuration
-from mcproxy.cli.control_socket import MAX_EVENTS, included_files
+from mcproxy.cli.lenient_reader import MAX_EVENTS, included_files
 from mcproxy.kube import yaml_nodes
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the script, or the names; a configuration that cannot be read has none. 2 without a shell."""
+    """Print the script, or the names, none of a configuration that cannot be read; 2 if no shell is given."""
     if args.names is not None:
         for name in section_names(args.config, args.names):
             print(name)

@@ -118,7 +118,7 @@ def _users_of_servers(context: Context, place: Place, listener: ListenerConfig, 
     shared = [server.name for server in servers if server.place.text("authentication") == written.string]
     if shared:
         what = f"every user of server {shared[0]} sees {', '.join(sensitive)}: both have the set {written.string}"
-        right = "name an authorizer in authorization, or use a set of its own"
+        right = "name an authorizer in authorization, or use a separate set"
         context.warn(written, "shared-set", what, right)
 
 

@@ -1,8 +1,8 @@
 """Checks of aggregates with the servers that use them, and of the proxy's access to their members.
 
 An aggregate serves from memory what it read with the proxy's own rights, so requests must be authenticated and reads
-authorized. That servers give no more than they should to clients of a member with identity Proxy is checked with all
-other clusters in `config.checks.server_exposure`.
+authorized. Access through servers to members with identity Proxy is checked in `config.checks.server_exposure`, as for
+all clusters.
 """
 
 from __future__ import annotations

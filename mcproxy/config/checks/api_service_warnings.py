@@ -36,20 +36,20 @@ def check_api_services(context: Context, sections: Sections) -> None:
     used = {name: server.name for server in sections.servers.values for name in _backend_clusters(server)}
     aggregates, clusters = sections.aggregates.by_name, sections.clusters.by_name
     for server_place, server in sections.servers.valid:
-        found = list(_written(server_place, server))
+        found = list(_valid_services(server_place, server))
         _priorities(context, found)
-        told: set[str] = set()  # one warning for each cluster, however many group-versions it has
+        warned: set[str] = set()  # one warning for each cluster, however many group-versions it has
         for place, service in found:
             _hidden(context, place, service, server_place, server, aggregates)
             cluster = clusters[service.cluster]
-            if cluster.value is not None and cluster.name not in told:
-                told.add(service.cluster)
+            if cluster.value is not None and cluster.name not in warned:
+                warned.add(service.cluster)
                 _identity(context, place, service, cluster.value, used)
                 _anonymous(context, place, cluster.value, server_place)
                 _credentials(context, place, service, cluster)
 
 
-def _written(server: Place, value: Server) -> Iterator[tuple[Place, APIService]]:
+def _valid_services(server: Place, value: Server) -> Iterator[tuple[Place, APIService]]:
     """Yield the valid API services of a server with their places."""
     services = {(service.group, service.version): service for service in value.api_services}
     for place in server.children("apiServices"):
@@ -141,7 +141,7 @@ def _anonymous(context: Context, place: Place, cluster: ClusterConfig, server: P
     if cluster.identity not in (UpstreamIdentity.IMPERSONATE, UpstreamIdentity.REQUEST_HEADER):
         return
     if (written is None and not server.has("authentication")) or (written is not None and written.string == NONE):
-        what = f"the server has no authentication: cluster {cluster.name} is told that everybody is system:anonymous"
+        what = f"the server has no authentication: cluster {cluster.name} gets every user as system:anonymous"
         right = "name a set in the server's authentication, or write identity: Proxy there"
         context.warn(place.get("cluster") or place, "anonymous-users", what, right)
 

@@ -1,4 +1,4 @@
-"""Checks of ingresses with listeners, certificates, clusters and each other."""
+"""Checks of ingresses against listeners, certificates, clusters and each other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mcproxy.config.server_names import covers, is_ip, is_server_name
 from mcproxy.kube.linear_regex import LinearRegex, PatternError
 
 MAX_PATTERNS = 100
-"""Paths of type Regex that a request for one host of a listener is compared with at most."""
+"""The most paths of type Regex that a request for one host of a listener is compared with."""
 
 
 def check_ingresses(context: Context, sections: Sections) -> None:
@@ -66,7 +66,7 @@ class _Claims:
         self._paths: dict[tuple[str, str, PathType, str, Conditions], Place] = {}
         self._patterns: dict[tuple[str, str], dict[bytes, list[Place]]] = {}  # by host, and how they begin
         self._defaults: dict[tuple[str, str], Place] = {}  # by listener and host; "": of hosts that no rule has
-        self._reach: list[tuple[Place, list[tuple[str, str]]]] = []  # of default backends that are not doubled
+        self._claimed_keys: list[tuple[Place, list[tuple[str, str]]]] = []  # of default backends that are not doubled
         self._tls: dict[tuple[str, str], tuple[str, Place]] = {}
 
     def _count(self, listener: str, host: str, path: str, where: Place) -> None:
@@ -77,17 +77,17 @@ class _Claims:
         self._patterns.setdefault((listener, host), {}).setdefault(begin, []).append(where)
 
     def check_patterns(self) -> None:
-        """Report patterns beyond those with which one request for a host may have to be compared."""
+        """Report the patterns of a host beyond those that one request may have to be compared with."""
         for (listener, host), by_begin in self._patterns.items():
             for begin, places in by_begin.items():
-                beside = sum(len(by_begin.get(begin[:length], ())) for length in range(len(begin)))
-                if beside + len(places) > MAX_PATTERNS:
+                with_shorter_beginning = sum(len(by_begin.get(begin[:length], ())) for length in range(len(begin)))
+                if with_shorter_beginning + len(places) > MAX_PATTERNS:
                     which = (
                         f"for {host or 'every host'} that begin with {begin.decode('utf-8', 'replace') or 'anything'}"
                     )
                     what = f"listener {listener} has more than {MAX_PATTERNS} paths of type Regex {which}"
                     right = "have them begin differently, or write Prefix or Exact: of those there may be thousands"
-                    self._context.error(places[max(0, MAX_PATTERNS - beside)], what, right)
+                    self._context.error(places[max(0, MAX_PATTERNS - with_shorter_beginning)], what, right)
 
     def add(self, place: Place, ingress: Ingress) -> None:
         """Report what another ingress on the same listener, or this one, already serves; each place once."""
@@ -109,7 +109,7 @@ class _Claims:
             self._default(default, list(dict.fromkeys(rule.host for rule in ingress.rules)), ingress.listeners)
 
     def _default(self, default: Place, hosts: Sequence[str], listeners: Sequence[str]) -> None:
-        """Claim the hosts of the ingress's rules, and the default backend; the first of several has it."""
+        """Claim the default backend for hosts of the ingress's rules and for all other hosts; the first claim holds."""
         for listener in listeners:
             for host in hosts or ("",):
                 first = self._defaults.get((listener, host))
@@ -117,15 +117,15 @@ class _Claims:
                     what = (
                         f"listener {listener} has a default backend for {host or 'every host'} already, at {first.mark}"
                     )
-                    self._context.error(default, f"{what}at {first.mark}", "keep one of the two")
+                    self._context.error(default, what, "keep one of the two")
                     return
         keys = [(listener, host) for listener in listeners for host in dict.fromkeys((*hosts, ""))]
         for key in keys:
             self._defaults.setdefault(key, default)
-        self._reach.append((default, keys))
+        self._claimed_keys.append((default, keys))
 
     def _has_no_hosts(self, default: Place) -> bool:
-        return any(place is default and all(not host for _, host in keys) for place, keys in self._reach)
+        return any(place is default and all(not host for _, host in keys) for place, keys in self._claimed_keys)
 
     def _certificates(self, place: Place, listener: str, reported: set[str]) -> None:
         for entry in place.children("tls"):
@@ -140,13 +140,13 @@ class _Claims:
                     self._context.error(item, what, "give it one certificate")
 
     def check_shadowed(self) -> None:
-        """Warn of what no request reaches: default backends and patterns behind a rule for every path."""
+        """Warn of default backends and patterns that no request reaches, being behind a rule for every path."""
         for (listener, host, kind, _, _), where in self._paths.items():
             first = self._paths.get((listener, host, PathType.PREFIX, "/", ((), (), ())))
             if kind is PathType.REGEX and first is not None:
                 what = f"is never reached: a Prefix comes before a Regex, and {first.mark} is one for every path"
                 self._context.warn(where, "shadowed-path", what, "write a longer Prefix there, or a Regex such as /.*")
-        for default, keys in self._reach:
+        for default, keys in self._claimed_keys:
             before = [self._before(default, key) for key in keys]
             if before and before[0] is not None and all(before):
                 what = f"is never reached: what is at {before[0].mark} comes before it"

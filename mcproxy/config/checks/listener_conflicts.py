@@ -70,14 +70,14 @@ def _check_default(context: Context, servers: ListSection[Server]) -> None:
             continue
         for listener in server.listeners:
             others = [other for other in servers.values if other is not server and listener in other.listeners]
-            beside = [other for other in others if other.clusters != server.clusters]
-            if beside:
+            differing = [other for other in others if other.clusters != server.clusters]
+            if differing:
                 reached = (
                     f"cluster {backend.cluster}"
                     if isinstance(backend, ClusterBackend)
                     else f"aggregate {backend.aggregate}"
                 )
-                what = f"a client of {beside[0].name} that sends no TLS server name silently reaches {reached}"
+                what = f"a client of {differing[0].name} that sends no TLS server name silently reaches {reached}"
                 right = "write default: false, or let the default serve several clusters under /clusters/NAME"
                 context.warn(place.get("default") or place, "default-server", what, right)
                 break

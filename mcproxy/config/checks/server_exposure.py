@@ -240,7 +240,7 @@ class _Checker:
             what = f"{where.string} has a tokenReview without cluster, and this server has {len(clusters) or 'none'}"
             self.context.error(where, what, "name the cluster in the tokenReview, or use another set here")
         else:
-            self._can_be_asked(clusters[0], where, "tokenReview", "tokenreviews")
+            self._require_credentials(clusters[0], where, "tokenReview", "tokenreviews")
 
     def _access_review(self, place: Place, server: Server) -> None:
         """Check a subjectAccessReview without cluster: the proxy needs credentials for each cluster."""
@@ -248,9 +248,9 @@ class _Checker:
         if where is None or not leaves_out_cluster(self.authorizers.get(where.string or ""), "subjectAccessReview"):
             return
         for name in server.reviewing_clusters:
-            self._can_be_asked(name, where, "subjectAccessReview", "subjectaccessreviews")
+            self._require_credentials(name, where, "subjectAccessReview", "subjectaccessreviews")
 
-    def _can_be_asked(self, cluster: str, where: Place, review: str, resource: str) -> None:
+    def _require_credentials(self, cluster: str, where: Place, review: str, resource: str) -> None:
         if self._without_credentials(cluster):
             what = f"the {review} of {where.string} asks cluster {cluster}, which has no credentials"
             self.context.error(where, what, f"give cluster {cluster} credentials that may create {resource}")
@@ -314,20 +314,20 @@ class _Checker:
             place = entry.place.get("clientCertificates")
             if ca is None or place is None or (entry.value is not None and entry.value.cluster_ca):
                 continue
-            told = [cluster for cluster in self._reviewing(name) if self._is_told_of_users(cluster)]
-            if len(told) < 2:
+            receiving = [cluster for cluster in self._reviewing(name) if self._receives_users(cluster)]
+            if len(receiving) < 2:
                 continue
             if not owners:
                 owners = self._owners_of_authorities(read)
             named = {
                 cluster
                 for key in _keys_of_authorities(ca.data, read)
-                if len(users := [each for each in told if each in owners.get(key, told)]) > 1
+                if len(users := [each for each in receiving if each in owners.get(key, receiving)]) > 1
                 for cluster in users
             }
             if named:
-                shown = _some([cluster for cluster in told if cluster in named])
-                what = f"names beginning with system: in certificates of this authority count in clusters {shown}"
+                shown = _some([cluster for cluster in receiving if cluster in named])
+                what = f"names beginning with system: in certificates of this authority are valid in clusters {shown}"
                 right = "name in clusterCA whose authority it is, or use a set of authenticators for each cluster"
                 self.context.warn(place.get("caFile") or place, "shared-system-names", what, right)
 
@@ -336,7 +336,7 @@ class _Checker:
         users = (server for server in self.servers if server.authentication == name)
         return list(dict.fromkeys(cluster for server in users for cluster in server.reviewing_clusters))
 
-    def _is_told_of_users(self, name: str) -> bool:
+    def _receives_users(self, name: str) -> bool:
         cluster = self.clusters[name].value if name in self.clusters else None
         return cluster is not None and cluster.identity in (
             UpstreamIdentity.IMPERSONATE,
@@ -407,7 +407,7 @@ def _some(names: Sequence[str]) -> str:
 def _keys_of_authorities(pem: bytes, read: dict[bytes, frozenset[bytes]]) -> frozenset[bytes]:
     """Return name and key of each authority of a bundle. An invalid bundle, which was reported, gives an empty set.
 
-    `read` has those that were read before, by `pem`: many clusters may have the same file.
+    `read` caches the results by `pem`, because many clusters may have the same file.
     """
     if pem not in read:
         try:

@@ -38,7 +38,7 @@ def read(context: Context, place: Place) -> JWKSFile | None:
         return JWKSFile(path, data)
     try:
         document = json.loads(data.decode("utf-8"), object_pairs_hook=_object, parse_constant=_no_constant)
-        json.dumps(document, ensure_ascii=False).encode("utf-8")  # refuses half a surrogate pair
+        json.dumps(document, ensure_ascii=False).encode("utf-8")  # raises for a lone surrogate
     except (ValueError, RecursionError) as error:
         fault = "that all readers understand alike"
         if isinstance(error, json.JSONDecodeError):

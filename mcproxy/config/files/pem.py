@@ -51,7 +51,7 @@ def is_for_servers(certificate: x509.Certificate) -> bool:
 def authorities(context: Context, place: Place, pem: PEMFile, *, strict: bool = False) -> list[x509.Certificate]:
     """Check a bundle of authorities and return them; warns if none of them is valid today.
 
-    One that cannot be read is skipped with a warning, as client-go does; `strict`: it is an error, as for the
+    A certificate that cannot be read is skipped with a warning, as client-go does; `strict`: it is an error, as for the
     authorities of clients in kube-apiserver (client-go `util/cert`, ParseCertsPEM).
     """
     found = _certificates(context, place, pem, skip=not strict) if not context.offline else []
@@ -65,7 +65,7 @@ def authorities(context: Context, place: Place, pem: PEMFile, *, strict: bool = 
 def read_authorities(
     context: Context, place: Place, *, strict: bool = False
 ) -> tuple[PEMFile, list[x509.Certificate]] | None:
-    """Return the bundle of authorities that `place` names, with what is in it; None if it is not one (reported).
+    """Return the bundle of authorities that `place` names, with its certificates; None if it is not one (reported).
 
     Offline the list is empty. `strict`: as for `authorities`.
     """

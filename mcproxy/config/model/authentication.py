@@ -40,9 +40,10 @@ class TokenFileConfig:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenReview:
     cluster: ClusterName | None = None
-    """The cluster that reviews, with its credentials. Left out: the one cluster of the server that uses this set."""
+    """The cluster that reviews tokens, with its credentials. Left out: the one cluster of the server that uses this
+    set."""
     audiences: tuple[str, ...] = ()
-    """The audiences that a token must be for, one of them. Left out: those of the cluster."""
+    """Audiences, one of which a token must be for. Left out: those of the cluster."""
     cache_success: Seconds = 120.0
     """How long an accepted token is not reviewed again."""
     cache_failure: Seconds = 10.0
@@ -56,10 +57,10 @@ class JWKSFile:
 
 
 class DistributedClaims(enum.StrEnum):
-    """What becomes of a token with a claim that is elsewhere (`_claim_names`)."""
+    """What happens to a token with a distributed claim (`_claim_names`)."""
 
     REFUSE = "Refuse"
-    IGNORE = "Ignore"  # the user is one without it
+    IGNORE = "Ignore"  # the user is one without the claim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +78,7 @@ class OIDC:
     ca: Annotated[PEMFile | None, Key("caFile")] = None
     """PEM file with the authorities that are trusted for fetching discovery and keys. Left out: those of the system."""
     username_claim: str = "sub"
-    """The claim that is the user's name."""
+    """The claim with the user's name."""
     username_prefix: str = ""
     """The prefix of the name. "" or "-": nothing. Left out, as with kube-apiserver: the issuer and #, but nothing where
     usernameClaim is email."""
@@ -88,9 +89,9 @@ class OIDC:
     required_claims: tuple[tuple[str, str], ...] = ()  # (claim, value)
     """Claims that a token must have, each with its value: the claim is that string, or a list that contains it."""
     distributed_claims: DistributedClaims = DistributedClaims.REFUSE
-    """What becomes of a token with a claim that is elsewhere (_claim_names), as a directory does for users of many
-    groups. Refuse: it is not accepted, as with a kube-apiserver that cannot fetch the claim. Ignore: the user is one
-    without it, so a policy that rejects by group does not apply."""
+    """What happens to a token with a distributed claim (_claim_names), as some directories issue for users with many
+    groups. Refuse: it is not accepted, as with a kube-apiserver that cannot fetch the claim. Ignore: the claim counts
+    as absent, so a policy that rejects by group does not apply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +105,8 @@ class Webhook:
     tls: Annotated[ClusterTLS, NOT_A_KEY] = ClusterTLS()
     credentials: Annotated[Credentials, NOT_A_KEY] = Credentials()
     version: ReviewVersion = ReviewVersion.V1
-    """The version of TokenReview that the server is asked in; answers in either are taken. kube-apiserver asks in
-    v1beta1 unless --authentication-token-webhook-version says otherwise."""
+    """The version of TokenReview requests; responses in either version are accepted. kube-apiserver sends v1beta1
+    unless --authentication-token-webhook-version says otherwise."""
     cache_success: Seconds = 120.0
     """How long an accepted token is not reviewed again."""
     cache_failure: Seconds = 30.0
@@ -125,7 +126,7 @@ class RequestHeader:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anonymous:
     enabled: bool = False
-    """Whether they are accepted."""
+    """Whether requests without a credential are accepted."""
     paths: Annotated[tuple[str, ...], Key(omit_empty=True)] = ()
     """The exact paths for which they are accepted. Left out: all paths."""
 
@@ -145,9 +146,9 @@ class Authentication:
     """Revocation lists of these authorities, in PEM or DER; read again at each reload. No certificate of an authority
     whose list is missing or expired is accepted. Left out: revocation is not checked."""
     cluster_ca: Annotated[ClusterName, Key("clientCertificates.clusterCA", omit_empty=True)] = ""
-    """The cluster whose own authorities these are: users and groups that begin with system: count in it alone. Left
-    out: an authority that is also in the tls.caFile of a cluster is that cluster's; the names of any other are used as
-    they stand."""
+    """The cluster that these authorities belong to: users and groups that begin with system: are valid for it only.
+    Left out: an authority that is also in the tls.caFile of a cluster belongs to that cluster; the names of any other
+    are valid for every cluster."""
     token_file: TokenFileConfig | None = None
     """CSV file of bearer tokens, as for kube-apiserver: token,user,uid and, optionally, groups in one quoted column:
     "group1,group2". Read at each reload."""
@@ -176,19 +177,19 @@ class Authentication:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubjectAccessReview:
     cluster: ClusterName | None = None
-    """The cluster that reviews, with its credentials. Left out: the one that the request goes to."""
+    """The cluster that reviews requests, with its credentials. Left out: the one that the request goes to."""
     version: ReviewVersion = ReviewVersion.V1
-    """The version of SubjectAccessReview that the cluster is asked in; answers in either are taken. A kube-apiserver
-    has v1 alone since 1.22."""
+    """The version of SubjectAccessReview requests; responses in either version are accepted. kube-apiserver has only v1
+    since 1.22."""
     cache_allowed: Seconds = 300.0
-    """How long an allowed request is not reviewed again."""
+    """How long the decision to allow a request is cached."""
     cache_denied: Seconds = 30.0
-    """How long a denied request is not reviewed again."""
+    """How long the decision to deny a request is cached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authorization:
-    """A named authorizer; with both parts, what no rule allows is reviewed."""
+    """A named authorizer; with both parts, requests that no rule allows are reviewed."""
 
     name: Name
     """The name that servers refer to the authorizer by; none is reserved."""

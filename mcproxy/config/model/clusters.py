@@ -79,7 +79,7 @@ class ExecPlugin:
     args: Annotated[tuple[str, ...], Key(secret=True)] = ()
     """Its arguments."""
     env: Annotated[tuple[tuple[str, str], ...], Key(secret=True)] = field(default=(), repr=False)
-    """Environment variables for it, besides the daemon's own."""
+    """Environment variables for it, in addition to the daemon's."""
     api_version: Annotated[str, one_of("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")] = (
         "client.authentication.k8s.io/v1"
     )
@@ -142,20 +142,20 @@ class HealthCheck:
 class Connections:
     protocol: UpstreamProtocol = UpstreamProtocol.AUTO
     """The HTTP version. Auto: HTTP/2 where the endpoint agrees to it by TLS (ALPN), else HTTP/1.1. HTTP2: only that,
-    over https. Upgrades (exec, attach, portforward), what is below a proxy subresource, health checks and requests of
-    the proxy itself go over HTTP/1.1 in any case."""
+    over https. Upgrades (exec, attach, portforward), requests below a proxy subresource, health checks and requests of
+    the proxy itself always go over HTTP/1.1."""
     max_idle: Count = 1024
     """Maximum number of idle connections; within it, as many are kept as the load of the last minute needed."""
     max_connections: Count = 0
-    """Connections open at the same time, of HTTP/2 and of HTTP/1.1 each; further requests wait. Divided among the
-    processes where daemon.workers is more than 1, at least one for each. 0 is no limit."""
+    """Connections open at the same time, counted separately for HTTP/2 and HTTP/1.1; further requests wait. Divided
+    among the processes where daemon.workers is more than 1, at least one for each. 0 is no limit."""
     idle_timeout: Seconds = 90.0
     """How long an idle connection is kept; 0 is no limit."""
     connect_timeout: Seconds = 5.0
     """Time to connect, TLS handshake included; 0 is no limit."""
     response_timeout: Seconds = 60.0
-    """Time to the first byte of the response to a short request (not watch, logs, exec…), and that in which the cluster
-    may read nothing of a request's body; 0 is no limit."""
+    """Time to the first byte of the response to a short request (not watch, logs, exec…), and how long the cluster may
+    read nothing of a request's body; 0 is no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,18 +184,18 @@ class ClusterConfig:
     credentials: Credentials = Credentials()
     """The proxy's own credential towards the cluster: a token, a tokenFile or exec, and/or a client certificate."""
     identity: UpstreamIdentity = UpstreamIdentity.IMPERSONATE
-    """How users are conveyed to the cluster. Impersonate: in Impersonate-* headers beside the proxy's own credentials,
+    """How users are conveyed to the cluster. Impersonate: in Impersonate-* headers, with the proxy's own credentials,
     which need the right to impersonate. RequestHeader: in X-Remote-* headers, trusted because of the client certificate
     in frontProxy. Passthrough: by the client's own credentials and Impersonate-* headers; a server with authentication
-    reviews the latter first, which needs credentials here, or an authorizer of rules alone. Proxy: every request has
-    the identity of the proxy."""
+    reviews the impersonation first, which needs credentials here, or an authorizer with only rules. Proxy: every
+    request has the identity of the proxy."""
     impersonate_extras: tuple[str, ...] = ()  # lower case
     """Keys of a user's extra that identity Impersonate sends. Each needs a right of its own in the cluster; other keys
     are not sent, and a client that requests one by Impersonate-Extra-* is refused. ["*"] passes on all keys."""
     front_proxy: FrontProxy | None = None
     """The client certificate for identity RequestHeader. The credentials are still used for health checks and other
-    requests of the proxy itself; without any these show this certificate too, and name system:kube-aggregator of the
-    group system:masters, as kube-aggregator does."""
+    requests of the proxy itself; without any, those requests use this certificate as well and name the user
+    system:kube-aggregator of the group system:masters, as kube-aggregator does."""
     health_check: HealthCheck = HealthCheck()
     """How endpoints are checked."""
     connections: Connections = Connections()

@@ -42,14 +42,15 @@ class Config:
     servers: tuple[Server, ...] = ()
     """Virtual API servers, found by TLS server name, else by Host."""
     service_exports: tuple[ServiceExport, ...] = ()
-    """Services of some clusters that others can use: their EndpointSlices are written to these, beside a Service
-    derived-NAME. Pod networks must be routable between the clusters, and their addresses must not overlap."""
+    """Services of some clusters that other clusters can use: their EndpointSlices are written to the latter, together
+    with a Service derived-NAME. Pod networks must be routable between the clusters, and their addresses must not
+    overlap."""
     service_discovery: ServiceDiscovery = ServiceDiscovery()
     """ServiceExport and ServiceImport objects (multicluster.x-k8s.io) in the clusters themselves: a service that one of
     them exports is imported by all, as KEP-1645 says."""
     ingresses: tuple[Ingress, ...] = ()
-    """HTTP from outside to services in several clusters, as the Ingress objects of Kubernetes for one: rules by host
-    and path, on listeners that serve Ingress."""
+    """HTTP from outside to services in several clusters, as the Ingress objects of Kubernetes do for one cluster: rules
+    by host and path, on listeners that serve Ingress."""
     logging: Logging = Logging()
     """What is logged, and where. Events go to stderr."""
     files: Annotated[tuple[str, ...], NOT_A_KEY] = ()  # every YAML file read, main file first

@@ -21,7 +21,7 @@ class RedisConfig:
     port: Annotated[int, NOT_A_KEY] = 0
     socket: Annotated[str | None, NOT_A_KEY] = None  # absolute; of unix://
     database: Annotated[int, NOT_A_KEY] = 0
-    ca: Annotated[PEMFile | None, Key("caFile")] = None  # rediss:// alone, and always there
+    ca: Annotated[PEMFile | None, Key("caFile")] = None  # required with rediss://, and only there
     """PEM file with the authorities of the server's certificate. Required with rediss."""
     certificate: Annotated[PEMFile | None, Key("certFile")] = None
     """PEM file with the client certificate."""
@@ -34,7 +34,7 @@ class RedisConfig:
     password_file: FileName | None = None  # absolute; what `password` was read from
     """File with the password. A changed file is read at the next reload."""
     prefix: str = "mcproxy"
-    """What all keys begin with; sets of replicas with limits of their own that use one Redis need different ones."""
+    """The prefix of all keys; sets of replicas that share a Redis but no limits need different ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +56,7 @@ class DaemonConfig:
     control_socket: FileName | None = None
     """Unix socket for reload, upgrade and status, accessible to the owner and root only. Left out: in
     $RUNTIME_DIRECTORY or /run/mcproxy where the daemon may write there, else beside the file; the commands look in
-    these places. mcproxy dump shows it. Where it cannot be opened there, a warning says so and the daemon goes
-    without."""
+    these places. mcproxy dump shows it. If it cannot be opened there, the daemon logs a warning and runs without it."""
     control_socket_is_default: Annotated[bool, NOT_A_KEY] = field(default=False, compare=False)
     """Whether the file leaves the path of the control socket to the daemon, which then can run without one."""
     shutdown_delay: Seconds = 0.0
@@ -68,19 +67,19 @@ class DaemonConfig:
     workers: int | Literal["Auto"] = 1
     """Processes that share the listeners: a number, at most 63, or Auto, one for each core that the daemon may run on.
     With more than one, a supervisor starts and replaces them, and the caches of aggregates have a process of their own.
-    A reload changes the number without refusing a connection; between 1 and more, what is open ends as after an
+    A reload changes the number without refusing a connection; between 1 and more, open connections end as after an
     upgrade."""
     state_dir: FileName | None = None  # absolute
-    """The folder of what survives a restart: the caches of aggregates, and the decisions of their members on who may
-    read. It is made with the permissions 0700; nobody but the daemon's user may have access to it. Left out: nothing is
+    """The folder for what survives a restart: the caches of aggregates, and the decisions of their members on who may
+    read. It is created with the permissions 0700; only the daemon's user may have access to it. Left out: nothing is
     kept on disk."""
     watch_files: bool = True
     """Whether certificates and keys that are replaced on disk are used without a reload, within a second or two: those
     of listeners, and the proxy's own for clusters (kubeconfigs too), front proxies, webhooks and Redis. New connections
-    show the new ones, those that showed the old ones take no new requests. A pair that does not fit, or cannot be read,
-    leaves the former one in use. Nothing else of the configuration is read again."""
+    use the new ones; connections that used the old ones take no new requests. If a pair does not match or cannot be
+    read, the former one stays in use. Nothing else of the configuration is read again."""
     shared_state: SharedState | None = None
-    """Where the replicas of the proxy count what must hold over all of them: flow controls with shared: true. No
+    """Where the replicas of the proxy count what is limited over all of them: flow controls with shared: true. No
     request waits for it."""
 
 

@@ -18,11 +18,10 @@ class Rule:
     """RBAC-like; lists as written, each item checked: "*", plain, "-inverted", and globs where the field has them."""
 
     verbs: Items = ()
-    """Verbs of requests: get, list, watch, create, update, patch, delete, deletecollection; of requests for other URLs
-    the HTTP method in lower case. Opening exec, attach and portforward of pods is create, whichever method does it, and
-    so is the same of a kubelet below nodes/NAME/proxy. "*" is all but impersonate and those of constrained
-    impersonation (impersonate:user-info, impersonate-on:user-info:get), which must be written out, -get all but get;
-    empty: none."""
+    """Verbs of requests: get, list, watch, create, update, patch, delete, deletecollection; for other URLs, the HTTP
+    method in lower case. Opening exec, attach or portforward is create with any method, both of pods and of a kubelet
+    below nodes/NAME/proxy. "*" is all but impersonate and the verbs of constrained impersonation
+    (impersonate:user-info, impersonate-on:user-info:get), which must be written out, -get all but get; empty: none."""
     users: Items = ()
     """Names of users; a star at the end stands for any rest, -NAME for all but NAME. Empty: all, unless there are
     serviceAccounts."""
@@ -132,8 +131,9 @@ class FlowControl:
     """How requests are limited. Exempt: only by the cluster's own flow controls. MaxRequestsInflight: by their number
     at the same time. TokenBucket: by their rate."""
     shared: bool = False
-    """Whether the limit holds over all replicas of the proxy together, which count in daemon.sharedState: each has a
-    share that follows its load, and while the engine is away, an equal one. false: over the workers of one daemon."""
+    """Whether the limit holds over all replicas of the proxy together, which count in daemon.sharedState: each replica
+    has a share that follows its load, or an equal one while the engine cannot be reached. false: over the workers of
+    one daemon."""
     qps: float = 0.0
     """TokenBucket: requests per second in the long run; fractions are allowed."""
     burst: Annotated[int, within(1, 10**9)] = 0

@@ -73,7 +73,7 @@ class BackendProtocol(enum.StrEnum):
     AUTO = "Auto"
     HTTP1 = "HTTP1"
     HTTP2 = "HTTP2"  # without TLS by prior knowledge
-    HTTPS = "HTTPS"  # with TLS, where `tls` is not written, too; the version by ALPN
+    HTTPS = "HTTPS"  # with TLS, even without `tls`; the version by ALPN
     GRPC = "GRPC"  # as HTTP2
 
 
@@ -82,14 +82,14 @@ class AffinityCookie:
     name: Annotated[str | None, SchemaDefinition("token")] = None
     """Its name. Left out: one of the backend's own."""
     max_age: Seconds = 0.0
-    """How long clients keep it, in whole seconds; 0 is until the browser ends."""
+    """How long clients keep it, in whole seconds; 0 is until the browser closes."""
     same_site: SameSite = SameSite.LAX
-    """With which requests from other sites browsers send it. None needs TLS; without, Lax is written."""
+    """With which requests from other sites browsers send it. None needs TLS; without TLS, Lax is sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HashBy:
-    """What a client is told apart by, for Strategy.CONSISTENT_HASH; without a value, by its address."""
+    """What identifies a client, for Strategy.CONSISTENT_HASH; its address where a request has no value."""
 
     header: Annotated[str | None, SchemaDefinition("token")] = None
     """The value of a header field of this name."""
@@ -106,7 +106,7 @@ class BackendTLS:
     server_name: ServerName | None = None
     """The name that their certificates must have. Left out: SERVICE.NAMESPACE.svc."""
     insecure_skip_verify: bool = False
-    """Do not verify the certificates: who can answer at an address of a pod can read and change everything."""
+    """Do not verify the certificates: anyone who can answer at an address of a pod can read and change everything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,9 +118,9 @@ class BackendHealthCheck:
     timeout: Seconds = 3.0
     """How long an answer may take."""
     unhealthy_after: Annotated[int, within(1, 1000)] = 3
-    """Failures in a row until it takes no requests."""
+    """Failed checks in a row until the endpoint gets no requests."""
     healthy_after: Annotated[int, within(1, 1000)] = 1
-    """Successes in a row until it does again."""
+    """Good checks in a row until it gets requests again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,21 +143,21 @@ class IngressBackend:
     they are, slower. APIServer: through the clusters' API servers (services/NAME:PORT/proxy), with the proxy's own
     credentials."""
     affinity: Affinity = Affinity.NONE
-    """Cookie: the requests of a client go to one endpoint, as long as it takes any, by a cookie."""
+    """Cookie: by a cookie, the requests of a client go to one endpoint as long as it is available."""
     cookie: AffinityCookie | None = None
     """The cookie of affinity: Cookie. It is HttpOnly, and Secure over TLS; its value names the endpoint by a keyed
     hash."""
     strategy: Strategy = Strategy.ROUND_ROBIN
-    """How one of a cluster's endpoints is chosen. ConsistentHash: each client has one, of all clusters by their
-    weights, as long as it takes any; when endpoints come and go few clients move."""
+    """How one of a cluster's endpoints is chosen. ConsistentHash: each client has one endpoint, of all clusters by
+    their weights, as long as it is available; when endpoints come and go, few clients move."""
     hash_by: HashBy | None = None
-    """What clients are told apart by, with strategy: ConsistentHash. Left out, and for requests without it: their
+    """What identifies a client, with strategy: ConsistentHash. Left out, and for requests without it: the client's
     address."""
     slow_start: Seconds = 0.0
-    """How long an endpoint that has come, or was out and is back, gets less than its share of requests, a tenth of it
-    at the beginning. 0: not at all. Not with ConsistentHash."""
+    """How long a new or recovered endpoint gets less than its share of requests, a tenth of it at the beginning. 0: it
+    gets its full share at once. Not with ConsistentHash."""
     ip_family: IPFamily | None = None
-    """The family of addresses that are used of a service that has both. Left out: the primary one of the Service."""
+    """The address family that is used of a dual-stack Service. Left out: its primary one."""
     protocol: BackendProtocol = BackendProtocol.AUTO
     """The version of HTTP that pods speak. Auto: as the appProtocol of the Service's port says (kubernetes.io/h2c,
     kubernetes.io/ws, https, grpc), else HTTP/1.1; with tls what both sides speak (ALPN). HTTP2 without tls: with prior
@@ -165,25 +165,24 @@ class IngressBackend:
     ALPN."""
     tls: BackendTLS | None = None
     """TLS to pods. Left out: none, unless the appProtocol of the port is https. With via: APIServer only
-    insecureSkipVerify: true, for API servers verify nothing."""
+    insecureSkipVerify: true, since API servers do not verify pods."""
     health_check: BackendHealthCheck | None = None
-    """GET requests to each endpoint, which takes no others while they fail. Left out: none; endpoints that fail
-    requests are left out for a while anyway."""
+    """Checks by GET requests to each endpoint, which gets no other requests while they fail. Left out: none; endpoints
+    that fail requests are avoided for a while anyway."""
     retries: Annotated[int, within(0, 2)] = 1
     """How many further endpoints get an idempotent request when one fails before it has answered; 0: none. A request
-    has three endpoints at most, those included to which no connection could be made."""
+    tries three endpoints at most, including those to which no connection could be made."""
     retry_on: tuple[Annotated[int, one_of(429, 500, 502, 503, 504)], ...] = ()
     """Statuses that count as failures of an endpoint: an idempotent request is sent to another one (retries), if its
-    body is at hand (64 KiB)."""
+    body is still buffered (64 KiB)."""
     connect_timeout: Seconds = 5.0
     """How long connecting to an endpoint may take."""
     response_timeout: Seconds = 60.0
-    """How long an endpoint may take until the head of its response, and may read nothing of a request's body; 0 is no
-    limit. Streams may last."""
+    """How long an endpoint may take to send the head of its response, and how long it may read nothing of a request's
+    body; 0 is no limit. Streams may last longer."""
     read_timeout: Seconds = 60.0
-    """How long an endpoint may send nothing within a response, nor the client within its request, before that is broken
-    off; 0 is no limit. Calls of gRPC and tunnels may be silent. 0, or a pod that sends something now and then, for
-    events that are rare."""
+    """How long an endpoint may pause within a response, or the client within its request, before it is aborted; 0 is no
+    limit. Calls of gRPC and tunnels may be silent. Rare events need 0, or a pod that sends something now and then."""
     allowed_cidrs: Annotated[tuple[IPNetwork, ...], Key("allowedCIDRs")] = ()
     """The networks in which endpoints may be, whatever a cluster says: its pod networks. Others get no requests. Empty:
     all addresses but loopback, link-local and unspecified ones."""
@@ -195,14 +194,14 @@ class IngressBackend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeaderEdits:
-    """Changes of a head's fields; a name is one once, in whatever case."""
+    """Changes of header fields; each name occurs once, ignoring case."""
 
     set_: Annotated[tuple[tuple[str, HeaderValue], ...], Key("set")] = ()
-    """Fields in place of those with the same name."""
+    """Fields that replace those with the same name."""
     add: tuple[tuple[str, HeaderValue], ...] = ()
-    """Fields beside those with the same name."""
+    """Fields that are added to those with the same name."""
     remove: tuple[str, ...] = ()
-    """Names of fields that go no further."""
+    """Names of fields that are removed."""
 
     def __bool__(self) -> bool:
         return bool(self.set_ or self.add or self.remove)
@@ -210,18 +209,18 @@ class HeaderEdits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redirect:
-    """What is None stays as the client has asked."""
+    """A part that is None stays as in the client's request."""
 
     scheme: Annotated[str | None, one_of("http", "https")] = None
     """The scheme."""
     host: ServerName | None = None
     """The name of the host."""
     port: Annotated[int | None, within(1, 65535)] = None
-    """The port; the scheme's own is not written. Left out: the client's, or with scheme that scheme's own."""
+    """The port; the scheme's default is not written. Left out: the client's, or with scheme that scheme's default."""
     path: Annotated[str | None, SchemaDefinition("rewrittenPath")] = None
     """The path, as rewritePath."""
     prefix: Annotated[str | None, SchemaDefinition("rewrittenPath")] = None
-    """What is put in place of the path of a Prefix, as rewritePrefix."""
+    """What replaces the path of a Prefix, as rewritePrefix."""
     code: Annotated[int, one_of(301, 302, 303, 307, 308)] = 302
     """The status."""
 
@@ -232,24 +231,25 @@ MAX_BODY = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteFilters:
-    """What a rule changes of requests and responses."""
+    """A rule's changes of requests and responses."""
 
     request_headers: HeaderEdits = HeaderEdits()
-    """Changes of the fields that pods get."""
+    """Changes of the header fields that pods get."""
     response_headers: HeaderEdits = HeaderEdits()
-    """Changes of the fields that clients get."""
+    """Changes of the header fields that clients get."""
     rewrite_host: ServerName | None = None
     """The Host that pods get. Left out: the client's. X-Forwarded-Host has the client's in any case."""
     rewrite_path: Annotated[str | None, SchemaDefinition("rewrittenPath")] = None
-    r"""The path that pods get in place of the client's; the query stays. With pathType: Regex \1 to \9 are what groups
-    of the pattern have captured."""
+    r"""The path that pods get in place of the client's; the query stays. With pathType: Regex \1 to \9 stand for what
+    the groups of the pattern captured."""
     rewrite_prefix: Annotated[str | None, SchemaDefinition("rewrittenPath")] = None
-    """What pods get in place of the path of a Prefix: with path: /web and rewritePrefix: / they get /x of /web/x."""
+    """What replaces the path of a Prefix: with path: /web and rewritePrefix: / pods get /x for /web/x."""
     redirect: Redirect | None = None
-    """Answer with a redirect, in place of a backend. What is left out stays as the client has asked, with the query."""
+    """Answer with a redirect, in place of a backend. Parts that are left out stay as in the client's request, as does
+    the query."""
     timeout: Seconds = 0.0
-    """How long all attempts together may take until the response begins; beyond it 504. 0 is no limit but
-    responseTimeout of the backend for each. Streams may last."""
+    """How long all attempts together may take until the response begins; beyond it 504. 0 is no limit other than the
+    backend's responseTimeout for each. Streams may last longer."""
     body_bytes: Bytes | None = None  # None: MAX_BODY, but for calls of gRPC
     """Maximum size of a request's body; beyond it, 413. 0 is no limit. Left out: 1Mi, but for calls of gRPC, which are
     streams."""
@@ -274,22 +274,23 @@ class IngressPath:
     /foobar. Regex: the whole path matches the pattern, in the syntax of RE2; a dollar sign is written $$. An Exact path
     comes before the longest Prefix, and that before a Regex."""
     methods: tuple[str, ...] = ()
-    """The methods, any of which a request has. Left out: all. Of rules with the same path that match, one with methods
-    comes first, then one with more headers, then with more of query, then the first in the file."""
+    """Methods, one of which a request must have. Left out: all. Of rules with the same path that match, one with
+    methods comes first, then one with more headers, then with more of query, then the first in the file."""
     headers: tuple[tuple[str, HeaderValue], ...] = ()  # by name in lower case
-    """Header fields that a request has, all of them, with exactly these values; the case of names does not count."""
+    """Header fields that a request must have, all of them, with exactly these values; the case of names does not
+    count."""
     query: tuple[tuple[str, str], ...] = ()
-    """Parameters that the query of a request has, all of them, with exactly these values, decoded; of several with one
-    name the first counts."""
+    """Parameters that the query of a request must have, all of them, with exactly these values, decoded; of several
+    with one name the first counts."""
     filters: RouteFilters | None = None
-    """What is changed of requests and responses."""
+    """Changes of requests and responses."""
     backend: IngressBackend | None = None
-    """The service. One of backend, backends and filters.redirect is there."""
+    """The service. Exactly one of backend, backends and filters.redirect is required."""
     backends: Annotated[tuple[WeightedBackend, ...], Key(omit_empty=True)] = ()
-    """Several services, each with its share of the requests. The share of one that no cluster has is 500, of one
-    without an endpoint 503."""
+    """Several services, each with its share of the requests. The share of a service that no cluster has gets 500, that
+    of one without an endpoint 503."""
     spill: bool = False
-    """Give the share of one of backends that has no endpoint to the others."""
+    """Give the share of a backend without an endpoint to the others."""
 
     @property
     def shares(self) -> tuple[tuple[IngressBackend, int], ...]:
@@ -328,15 +329,15 @@ class Ingress:
     """Certificates by host, on those of its listeners that have tls."""
     redirect_to_tls: Annotated[bool, Key("redirectToTLS")] = True
     """Redirect (308) what comes for a host of tls over a listener without TLS to https, if another of its listeners has
-    TLS. What a proxy in trustedProxies says it got over https (X-Forwarded-Proto) is served."""
+    TLS. Requests that a proxy in trustedProxies got over https (X-Forwarded-Proto) are served."""
     redirect_port: Annotated[int, within(1, 65535)] = 443
     """The port that redirects to https name, as clients see it."""
     wildcard_labels: WildcardLabels = WildcardLabels.ONE
     """What the star in hosts of its rules stands for. One: one label, as in Kubernetes' Ingress. Any: one or more, as
     in the Gateway API. Certificates stay those of one label."""
     default_backend: IngressBackend | None = None
-    """What gets requests for the hosts of its rules that no path matches, and of several ingresses the first one's what
-    is for no host of any. Left out: 404."""
+    """The backend of requests for the hosts of its rules that no path matches. That of the first ingress that has one
+    also gets requests for hosts that no rule has. Left out: 404."""
     rules: tuple[IngressRule, ...] = ()
     """Which host and path goes to which service. An exact host comes before a wildcard, and that before no host; of the
     paths an Exact one, then the longest Prefix, then a Regex."""

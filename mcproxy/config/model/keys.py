@@ -29,7 +29,7 @@ class NumberForm(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class SchemaDefinition:
-    """The annotation of values of a kind that many keys have, by its name in `$defs` of the schema."""
+    """The annotation of a kind of value that many keys share, by its name in `$defs` of the schema."""
 
     name: str
 
@@ -42,7 +42,7 @@ class Bounds:
 
 
 def within(least: float, most: float) -> Bounds:
-    """Return the annotation of a number that is at least and at most so much."""
+    """Return the annotation of a number within these bounds."""
     return Bounds((("minimum", least), ("maximum", most)))
 
 
@@ -202,7 +202,7 @@ class Secret:
 
 
 class ReviewVersion(enum.StrEnum):
-    """The version of the API that reviews are sent in; answers in either are taken."""
+    """The API version of review requests; responses in either version are accepted."""
 
     V1 = "v1"
     V1BETA1 = "v1beta1"  # what kube-apiserver asks webhooks in by default

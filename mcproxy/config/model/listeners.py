@@ -89,9 +89,9 @@ Bind = TCPBind | UnixBind | SystemdBind
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerTLS:
     certificates: Annotated[tuple[Name, ...], Key(required=False)]
-    """Names of certificates, chosen by the client's server name; the first is the default. An Ingress listener has
-    those in the tls of its ingresses besides, which come first for their hosts; it may leave this out, then the first
-    of them is the default."""
+    """Names of certificates, chosen by the client's server name; the first is the default. An Ingress listener also has
+    those in the tls of its ingresses, which take precedence for their hosts; if it leaves this out, the first of those
+    is the default."""
     min_version: Annotated[str, one_of("1.2", "1.3")] = "1.2"
     """The lowest TLS version that is accepted."""
     #: Resolved, of an Ingress listener: names of certificates for server names (exact, or a wildcard of one label) as
@@ -108,8 +108,8 @@ class ListenerTLS:
 class Limits:
     connections: Count = 20000
     """Connections open at the same time. At the limit, the connection that has been idle longest, of the client with
-    the most connections, is closed; if none is idle, the new one is closed. Those of all workers count together; each
-    closes its own."""
+    the most connections, is closed; if none is idle, the new one is closed. The connections of all workers count
+    together; each worker closes its own."""
     connections_per_client: Count = 0
     """Connections of one client open at the same time; 0 is no limit. At the limit, the one that has been idle longest
     is closed. A client is an IPv4 address or the /64 of an IPv6 address, that of the PROXY header where there is one;
@@ -156,9 +156,9 @@ class ListenerConfig:
     plain anywhere."""
     protocols: tuple[HTTPProtocol, ...] = (HTTPProtocol.HTTP1,)
     """The versions of HTTP that are spoken, best first; a client and the listener agree on one by TLS (ALPN). Without
-    tls HTTP1 alone, which is the default there; an Ingress listener without tls may have HTTP2 too, for clients with
-    prior knowledge (h2c), as gRPC has. Upgrades (exec, attach, portforward) are HTTP/1.1: without HTTP1 clients cannot
-    open them."""
+    tls only HTTP1, the default there; an Ingress listener without tls may have HTTP2 too, for clients with prior
+    knowledge (h2c), as gRPC has. Upgrades (exec, attach, portforward) are HTTP/1.1: without HTTP1 clients cannot open
+    them."""
     goaway_chance: Annotated[float, within(0, 0.02)] = 0.0
     """The share of HTTP/2 requests after which the client is asked to open another connection (GOAWAY), so that lasting
     connections spread over replicas again; as kube-apiserver's --goaway-chance. The request itself, and others on the

@@ -11,7 +11,7 @@ from mcproxy.config.model.keys import NOT_A_KEY, ClusterName, Key, Name, Seconds
 
 @dataclass(frozen=True, slots=True)
 class ClustersBackend:
-    """No API at the root; each cluster under /clusters/NAME/… (`"*"` is already resolved)."""
+    """Several clusters without an API at the root, each under /clusters/NAME/… (`"*"` is already resolved)."""
 
     clusters: tuple[str, ...]
     """Names of clusters, each served under /clusters/NAME/…; "*" is all of the file."""
@@ -22,13 +22,13 @@ class AggregateBackendConfig:
     """Several clusters as one API at the root, and each member's own under /clusters/NAME/…."""
 
     aggregate: Name
-    """The name of an aggregate: its members as one API, and each under /clusters/NAME/… besides."""
+    """The name of an aggregate: its members as one API, and also each one under /clusters/NAME/…."""
     members: Annotated[tuple[str, ...], NOT_A_KEY]  # in the order of the aggregate
     primary: Annotated[str | None, NOT_A_KEY] = None
 
     @property
     def clusters(self) -> tuple[str, ...]:
-        """The clusters that requests can be for: the members, and the primary last where it is none of them."""
+        """The clusters that requests can be for: the members, and last the primary where it is not a member."""
         return tuple(dict.fromkeys((*self.members, *([self.primary] if self.primary is not None else ()))))
 
 
@@ -50,7 +50,7 @@ class SessionsConfig:
     """They end after this time, minus a random part of up to 10 %; 0 is no limit."""
     end_with_credential: bool = False
     """They end, within about 10 s, when the certificate or token that opened them expires or is no longer accepted
-    after a reload. A token that a cluster or webhook reviews is reviewed again when the cached answer has lapsed."""
+    after a reload. A token that a cluster or webhook reviews is reviewed again when the cached answer has expired."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ class APIService:
 
     @property
     def object_name(self) -> str:
-        """The name that its APIService object has."""
+        """The name of its APIService object."""
         return f"{self.version}.{self.group}"
 
 
@@ -121,9 +121,9 @@ class Server:
     """Policies, in order: the first with a rule that matches a request applies, and only that one; a request that none
     matches is refused with 403. Left out: everything passes."""
     api_services: tuple[APIService, ...] = ()  # each group-version once
-    """API servers that serve a group-version of their own beside the backend (as behind kube-aggregator): what is under
-    /apis/GROUP/VERSION goes to the owner's cluster entry, whatever the backend has there. For a backend of one cluster,
-    or an aggregate."""
+    """API servers that each serve a group-version in addition to the backend (as behind kube-aggregator): requests
+    below /apis/GROUP/VERSION go to the owner's cluster entry, even if the backend serves them too. For a backend of one
+    cluster, or an aggregate."""
 
     @property
     def clusters(self) -> tuple[str, ...]:

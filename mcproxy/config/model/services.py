@@ -12,24 +12,26 @@ from mcproxy.config.model.keys import ClusterName, IPNetwork, Key, Name, SchemaD
 DERIVED_PREFIX = "derived-"
 """The prefix of the name of an imported Service; the name of the exported one follows."""
 LEASE_NAMESPACE, LEASE_NAME = "kube-system", "mcproxy-services"
-"""Where the Lease is, unless `lease` says so."""
+"""The namespace and the name of the Lease where `lease` does not give them."""
 
 MAX_SERVICE_NAMESPACES = 10
-"""Of one cluster. Where exports and ingresses name more, the objects of all namespaces are watched at once, which takes
-the right to read them all: a watch for each would cost every cluster hundreds of them."""
+"""The namespaces of one cluster that are watched one by one. If exports and ingresses name more, the objects of all
+namespaces are watched at once, which takes the right to read them all: a watch for each would cost every cluster
+hundreds."""
 
 
 class ExportAs(enum.StrEnum):
-    """Under which name importing clusters have a Service."""
+    """The name of a Service in importing clusters."""
 
     DERIVED = "Derived"
     """``derived-NAME``."""
     SAME_NAME = "SameName"
-    """The exported one's: one that is there is used, and its own endpoints stay (Karmada's MultiClusterService)."""
+    """The exported Service's: an existing Service is used, and keeps its own endpoints (Karmada's
+    MultiClusterService)."""
 
 
 class Unreachable(enum.StrEnum):
-    """What becomes of the imports of a source that cannot be reached."""
+    """What happens to the imports of a source that cannot be reached."""
 
     KEEP = "Keep"
     REMOVE = "Remove"
@@ -60,7 +62,7 @@ class ServicePort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseName:
-    """The Lease, in each cluster that is written to, by which one of several daemons writes."""
+    """The Lease, in each cluster that is written to, by which only one of several daemons writes."""
 
     namespace: Annotated[str, SchemaDefinition("namespace")] = LEASE_NAMESPACE
     """Its namespace, which must exist."""
@@ -73,7 +75,7 @@ class LeaseName:
 
 
 class ExportBounds(NamedTuple):
-    """How much of one service of one source is exported; what goes beyond is left out, and reported."""
+    """How much of one service of one source is exported; the excess is left out and reported."""
 
     endpoints: int = 10_000
     slices: int = 100
@@ -91,36 +93,36 @@ class ServiceExport:
     from_clusters: Annotated[tuple[ClusterName, ...], Key("from")]
     """The clusters whose endpoints are exported."""
     to: tuple[ClusterName, ...]
-    """The clusters that import them. With `as: Derived` one that is in from too has its own endpoints behind the
-    derived Service as well."""
+    """The clusters that import them. With `as: Derived`, a cluster that is also in from has its own endpoints behind
+    the derived Service as well."""
     made_as: Annotated[ExportAs, Key("as")] = ExportAs.DERIVED
     """Derived: importing clusters get the Service derived-NAME, without a selector. A name beyond 63 characters is cut
-    and ends in 10 characters of a hash. SameName: the Service NAME; one that is there is used as it is, with its own
-    endpoints beside the imported ones, and elsewhere it is made without a selector."""
+    and ends in 10 characters of a hash. SameName: the Service NAME; an existing one is used as it is, with its own
+    endpoints and the imported ones; otherwise it is created without a selector."""
     type: ExportType | None = None
-    """ClusterSetIP: the derived Service has an address of its own in each importing cluster. Headless: its name has the
-    addresses of the pods. Left out: as the exported Service is."""
+    """ClusterSetIP: the derived Service has an address of its own in each importing cluster. Headless: its name
+    resolves to the addresses of the pods. Left out: as the exported Service."""
     ports: tuple[ServicePort, ...] = ()
     """The ports of the derived Service. Empty: those of the exported one."""
     allowed_cidrs: Annotated[tuple[IPNetwork, ...], Key("allowedCIDRs")] = ()
     """The networks in which endpoints may be, whatever a cluster in from says: its pod networks. Endpoints elsewhere
     are not exported. Empty: all addresses but loopback, link-local and unspecified ones."""
     unreachable: Unreachable = Unreachable.KEEP
-    """What becomes of the imports of a source that cannot be reached. Keep: they stay as they are. Remove: they go when
+    """What happens to the imports of a source that cannot be reached. Keep: they stay as they are. Remove: they go when
     it has not been reached for `after`, and come back with it."""
     after: Seconds = 0.0
-    """How long a source is not reached until `unreachable: Remove` removes its imports; required with that."""
+    """How long a source must be out of reach before `unreachable: Remove` removes its imports; required with it."""
     create_namespaces: bool = False
     """Whether the namespace is created in a cluster of `to` that lacks it. It is never deleted. Otherwise services are
-    imported there when somebody creates it."""
+    imported there once the namespace exists."""
     lease: LeaseName = LeaseName()
-    """The Lease in each cluster of `to` by which one of several daemons writes to it. All entries that write to a
+    """The Lease in each cluster of `to` by which only one of several daemons writes to it. All entries that write to a
     cluster name the same one."""
     max_endpoints: Annotated[int, within(1, 100000)] = ExportBounds().endpoints
-    """How many endpoints of each source are exported; an endpoint counts as often as it has addresses. Slices beyond
+    """How many endpoints of each source are exported; an endpoint counts as often as it has addresses. Excess slices
     are left out whole, in the order of their names, and reported."""
     max_slices: Annotated[int, within(1, 1000)] = ExportBounds().slices
-    """How many EndpointSlices of each source are exported. One of more than 100 endpoints is several in importing
+    """How many EndpointSlices of each source are exported. One of more than 100 endpoints becomes several in importing
     clusters."""
 
     @property
@@ -131,14 +133,14 @@ class ServiceExport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceDiscovery:
-    """Whether multicluster.x-k8s.io ServiceExports and ServiceImports in clusters are followed (KEP-1645)."""
+    """Whether multicluster.x-k8s.io ServiceExports and ServiceImports in clusters are watched (KEP-1645)."""
 
     enabled: bool = False
-    """Whether they are followed."""
+    """Whether these objects are watched."""
     #: Already resolved where the file leaves them out, if it is enabled.
     clusters: Annotated[tuple[ClusterName, ...], Key(omit_empty=True)] = ()
     """The clusters that take part: one cluster set, in which a namespace means the same everywhere. Left out: all
-    clusters of the file but those that are nothing but owners of API services."""
+    clusters of the file except those that only serve API services."""
     allowed_cidrs: Annotated[tuple[IPNetwork, ...], Key("allowedCIDRs")] = ()
     """The networks in which endpoints of exported services may be, whatever a cluster says: its pod networks. Empty:
     all addresses but loopback, link-local and unspecified ones."""

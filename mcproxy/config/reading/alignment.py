@@ -20,7 +20,7 @@ def misaligned(lines: Sequence[str], number: int, problem: str) -> tuple[int, in
     if not starts:
         return None
     own, kind = next(iter(starts.items()))
-    if problem.startswith("mapping") and not _goes_on(lines, number, own):
+    if problem.startswith("mapping") and not _continues_value(lines, number, own):
         return None
     best: tuple[int, int] | None = None
     for before in range(number - 1, max(-1, number - 200), -1):
@@ -41,7 +41,7 @@ def _starts(line: str) -> dict[int, str]:
     return found
 
 
-def _goes_on(lines: Sequence[str], number: int, own: int) -> bool:
+def _continues_value(lines: Sequence[str], number: int, own: int) -> bool:
     """Whether a key is read as a continuation of the value before it, because it is deeper than that value's key."""
     before = next((line for line in reversed(lines[:number]) if line.strip() and not line.lstrip().startswith("#")), "")
     keys = [column for column, kind in _starts(before).items() if kind == ":"]

@@ -38,7 +38,7 @@ class Context:
         self.problems.warn(place.mark, lint, place.key, what, right)
 
     def error_unless_allowed(self, place: Place, lint: str, what: str, right: str | None = None) -> None:
-        """Report an error that a comment on its line can allow; `lint` is the warning that it is elsewhere."""
+        """Report an error that a comment on its line can allow; `lint` is the name of its warning in other contexts."""
         self.problems.error_unless_allowed(place.mark, lint, place.key, what, right)
 
     def begins_with_tilde(self, place: Place, text: str) -> bool:

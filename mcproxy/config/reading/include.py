@@ -43,8 +43,8 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 def expand(document: Document, context: Context) -> Document:
     """Return `document` with the variables in its texts replaced.
 
-    What cannot be replaced is reported and added to `document.broken`; offline a variable that is not set is the latter
-    only.
+    What cannot be replaced is reported and added to `document.broken`; offline, a variable that is not set is only
+    added.
     """
     root = _Expander(document, context).node(document.root, ())
     return dataclasses.replace(document, root=root) if isinstance(root, Mapping) else document

@@ -274,7 +274,7 @@ class _Composer:
         self._problems.error(Mark(self._file, line + 1, column + 1), "", what, right)
 
     def _end(self, at: yaml.Mark) -> yaml.Mark:
-        """Return the place of the last character of the text that can be seen."""
+        """Return the place of the last visible character of the text."""
         before, _, last = self._text.rstrip().rpartition("\n")
         line = before.count("\n") + 1 if before else 0
         return yaml.Mark(at.name, 0, line, max(0, len(last) - 1), None, 0)
@@ -288,7 +288,7 @@ class _Composer:
         if at is None:
             return None
         if "mapping values are not allowed" in found:
-            # YAML ends lines at a carriage return too; then its numbers are not those of these lines.
+            # YAML also ends lines at a carriage return, so its line numbers may differ from these.
             if at.line < len(lines) and (dash := _DASH.match(lines[at.line])) is not None:
                 mark = yaml.Mark(at.name, 0, at.line, dash.end() - 1, None, 0)
                 return "a dash without a space behind it", "put a space after the dash", mark

@@ -151,7 +151,7 @@ def _check_conflict_scope(
         return
     read = [name for name in members if any(not each.clusters or name in each.clusters for each in matched)]
     if len(read) < 2:
-        what = f"is for what one member alone has: {', '.join(read) or 'none'}"
+        what = f"is for objects that only one member has: {', '.join(read) or 'none'}"
         context.warn(place, "matches-nothing", what, "take it out, or read the resource from more members")
         return
     chosen = primary if rule.to == TO_PRIMARY else rule.to
@@ -199,7 +199,7 @@ def aggregate(context: Context, place: Place, sections: Sections) -> Aggregate |
     former = _former_members(context, place)
     members = _members(context, place, sections.clusters, former)
     primary = reference(context, place.get("primary"), sections.clusters.names, "cluster")
-    # A name that is wrong as a member is reported there; where else it is used it counts as one.
+    # A wrong name of a member is reported there; wherever else it is used it counts as a member.
     listed = list(texts(place, "clusters"))
     known = tuple(dict.fromkeys(each for each in (*members, *listed) if each not in former))
     cache = _cache(context, place.get("cache"), known, keeps_state)
@@ -227,7 +227,7 @@ def aggregate(context: Context, place: Place, sections: Sections) -> Aggregate |
 
 
 def _former_members(context: Context, place: Place) -> tuple[str, ...]:
-    """Return those of `clusters` that only keep their place. They need not be defined."""
+    """Return those of `clusters` that only keep their position. They need not be defined."""
     written = place.get("formerMembers")
     if written is None:
         return ()

@@ -107,7 +107,7 @@ def _check_url(context: Context, place: Place, *, query: bool) -> None:
 # -- sets of authenticators -------------------------------------------------------------------------------------------
 
 NONE = "none"
-"""The value of `servers[].authentication` for none, which is therefore no valid name of a set."""
+"""The value of `servers[].authentication` for no authentication, so that no set may have this name."""
 
 TOKEN_AUTHENTICATORS = ("tokenFile", "oidc", "tokenReview", "webhook")
 """The keys of authenticators for bearer tokens: with one of these a client needs no certificate."""
@@ -179,7 +179,7 @@ def _authorities(context: Context, place: Place | None) -> tuple[PEMFile, list[x
 def _check_apart(
     context: Context, header: Place, clients: list[x509.Certificate], headers: list[x509.Certificate]
 ) -> None:
-    """Report an authority of both: any client certificate that it issued could then name any user in X-Remote-*."""
+    """Report an authority in both files: any client certificate that it issued could name any user in X-Remote-*."""
     file = header.get("caFile") or header
     both = next((certificate for certificate in headers if certificate in clients), None)
     if both is None:

@@ -71,7 +71,7 @@ def _impersonate_extras(context: Context, place: Place) -> tuple[str, ...]:
     if "*" in found and len(found) > 1:
         other = next(item for key, item in found.items() if key != "*")
         context.warn(
-            other, "no-effect", f'{other.shown} changes nothing beside "*", which passes on all', "keep one of the two"
+            other, "no-effect", f'{other.shown} has no effect with "*", which passes on all', "keep one of the two"
         )
         return ("*",)
     return tuple(found)
@@ -85,8 +85,8 @@ def check_identity(context: Context, place: Place, settings: ClusterIdentity, ac
     missing = credential_checks.are_missing(place, access.credentials)
     where = place.get("identity") or place
     if identity is UpstreamIdentity.IMPERSONATE and missing:
-        said = "identity: Impersonate" if place.has("identity") else "identity: Impersonate (the default)"
-        what = f"has {said} but no credentials, which impersonation requires"
+        setting = "identity: Impersonate" if place.has("identity") else "identity: Impersonate (the default)"
+        what = f"has {setting} but no credentials, which impersonation requires"
         right = "add credentials that may impersonate, or write identity: Passthrough (the client's own credentials)"
         context.error(place, what, right)
     elif identity is UpstreamIdentity.PROXY and missing:

@@ -137,7 +137,7 @@ def _redis_password(context: Context, place: Place) -> tuple[str, Secret] | None
 
 
 def build_daemon(context: Context, file: str, sections: Sections) -> DaemonConfig:
-    """`file` is the main file: where the control socket is if no file says."""
+    """Return the section. The path of the control socket, if no file gives it, depends on `file`, the main file."""
     settings = sections.merged.section("daemon")
     socket, state = settings.get("controlSocket"), settings.get("stateDir")
     return read(

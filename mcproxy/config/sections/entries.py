@@ -86,7 +86,7 @@ def merge(context: Context, documents: Iterable[Document]) -> Merged:
 
 
 def unique_names(context: Context, entries: Iterable[Place]) -> None:
-    """Report each entry whose `name` another one before it has."""
+    """Report each entry whose `name` an earlier one has."""
     first: dict[str, Place] = {}
     for entry in entries:
         name = entry.get("name")

@@ -74,7 +74,7 @@ def _weights(
     for cluster, weight in place.entries():
         if cluster in clusters:
             weights[cluster] = integer_at(weight, 1)
-        elif clusters and cluster not in named:  # one that is wrong there is reported there
+        elif clusters and cluster not in named:  # a wrong one is reported in `clusters`
             context.error(weight, f"{cluster} is not in clusters", suggest(cluster, clusters))
     if clusters and all(weights.get(cluster, 1) == 0 for cluster in clusters):
         what = "are all 0, so every request gets 503"
@@ -108,7 +108,7 @@ def _health_check(context: Context, place: Place | None) -> BackendHealthCheck |
 
 
 def _check_choice(context: Context, place: Place, backend: IngressBackend) -> None:
-    """Report settings of the choice of an endpoint that have no effect beside each other."""
+    """Report settings of the choice of an endpoint that have no effect together."""
     cookie = place.get("cookie")
     age = cookie.get("maxAge") if cookie is not None else None
     if age is not None and backend.cookie is not None and backend.cookie.max_age % 1:
@@ -243,7 +243,7 @@ def _share(context: Context, place: Place, clusters: Sequence[str]) -> WeightedB
 
 
 def _check_backends(context: Context, place: Place) -> None:
-    """Report what is not exactly one of a backend, several, and a redirect; and what has no effect without several."""
+    """Require exactly one of backend, backends and redirect; report settings that have no effect without backends."""
     filters, spill = place.get("filters"), place.get("spill")
     redirect = filters.get("redirect") if filters is not None else None
     several = place.get("backends")
@@ -251,7 +251,7 @@ def _check_backends(context: Context, place: Place) -> None:
     if several is not None and not list(several.items()) and not place.is_broken:
         context.error(several, "is empty", "write [{weight: 1, backend: {…}}], or backend")
     elif len(written) > 1:
-        what = "cannot stand beside another answer: a path has one of backend, backends and filters.redirect"
+        what = "conflicts with another answer: a path has one of backend, backends and filters.redirect"
         context.error(written[1], what, "take one of the two out")
     elif not written and not place.is_broken:
         what = "has no backend"

@@ -73,7 +73,7 @@ def _items(context: Context, place: Place, key: ModelKey) -> tuple[Any, ...]:
 
 
 def _number(place: Place, key: ModelKey, default: Any) -> Any:
-    """Return the number; a port, for instance, may be a name too."""
+    """Return the number, or the string where the key may have one: a port, for instance, may be a name."""
     text = place.string
     match key.form:
         case NumberForm.DURATION:
@@ -108,7 +108,7 @@ def texts(place: Place | None, key: str) -> Iterable[str]:
 
 
 def networks_at(places: Iterable[Place], context: Context) -> Iterable[IPNetwork]:
-    """Yield the networks written at places; what is none is reported."""
+    """Yield the networks written at places; invalid ones are reported."""
     for place in places:
         try:
             yield parse_network(place.string or "")

@@ -191,7 +191,7 @@ def _without_effect(items: dict[str, Place]) -> Iterator[tuple[Place, str, str]]
     for text, place in items.items():
         if "*" in items:
             if text != "*":
-                yield place, 'changes nothing beside "*", which matches all', "keep one of the two"
+                yield place, 'has no effect with "*", which matches all', "keep one of the two"
         elif mixed and text.startswith("-"):
             yield place, "is ignored, because the list has plain items too", "keep the plain ones, or the inverted ones"
 
@@ -283,7 +283,7 @@ def _check_halves(report: RuleReport, place: Place) -> None:
 
 
 def _check_verbs(report: RuleReport, place: Place, where: Where) -> None:
-    """Report verbs that no request has of the kind that the rule is about."""
+    """Report verbs that no request of the rule's kind has."""
     about_resources = is_filled(place, "apiGroups") or is_filled(place, "resources")
     about_urls = is_filled(place, "nonResourceURLs")
     for item in place.children("verbs"):

@@ -43,7 +43,7 @@ def header_conditions(context: Context, place: Place | None) -> tuple[tuple[str,
 
 
 def pattern(context: Context, place: Place) -> LinearRegex | None:
-    """Return the compiled pattern of a path; None if it is none (reported)."""
+    """Return the compiled pattern of a path; None if it is invalid (reported)."""
     try:
         return LinearRegex(place.string or "")
     except PatternError as error:
@@ -69,7 +69,7 @@ def route_filters(context: Context, place: Place | None, kind: PathType | None, 
     )
     both = place.get("rewritePrefix")
     if both is not None and place.has("rewritePath"):
-        context.error(both, "cannot stand beside rewritePath", "keep one of the two")
+        context.error(both, "conflicts with rewritePath", "keep one of the two")
     if redirect is not None:
         for key in ("requestHeaders", "responseHeaders", "rewriteHost", "rewritePath", "rewritePrefix", "timeout"):
             written = place.get(key)
@@ -90,7 +90,7 @@ def _redirect(context: Context, place: Place, kind: PathType | None, groups: int
     )
     both = place.get("prefix")
     if both is not None and place.has("path"):
-        context.error(both, "cannot stand beside path", "keep one of the two")
+        context.error(both, "conflicts with path", "keep one of the two")
     if not any(place.has(key) for key in ("scheme", "host", "port", "path", "prefix")):
         context.error(place, "leads where the client is already", "write scheme, host, port, path or prefix")
     return made
@@ -119,7 +119,7 @@ def _once(context: Context, seen: dict[str, str], key: str, name: str, place: Pl
 
 
 def _field(context: Context, name: str, place: Place, *, changed: bool = False, with_value: bool = True) -> bool:
-    """Report a name that no field has, one that is not to be changed, or a value that cannot be sent."""
+    """Report an invalid name of a field, a field that must not be changed, or a value that cannot be sent."""
     if not _NAME.fullmatch(name):
         context.error(place, f"{name!r} is not the name of a header field", "write a name such as X-Team")
     elif changed and name.lower() in _OURS:

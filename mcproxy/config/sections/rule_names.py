@@ -128,7 +128,7 @@ def _group_fault(group: str) -> Fault | None:
     if not _GROUP.fullmatch(group):
         return "cannot be an API group: these are domain names", 'write the group, or "*" for all'
     near = [known for known in BUILT_IN_RESOURCES if known.startswith(f"{group}.")] or list(
-        _near(group, BUILT_IN_RESOURCES)
+        _similar_names(group, BUILT_IN_RESOURCES)
     )
     if near:
         return "is no API group of Kubernetes", f'did you mean "{near[0]}"?'
@@ -161,7 +161,7 @@ def _resource_fault(name: str, groups: list[str]) -> Fault | None:
     if meant:
         return "is not the plural, by which requests name resources", f'did you mean "{meant}{rest}"?'
     plurals = [plural for group in searched for plural in BUILT_IN_RESOURCES[group]]
-    if near := next(_near(resource, plurals), None):
+    if near := next(_similar_names(resource, plurals), None):
         return "is no resource of Kubernetes", f'did you mean "{near}{rest}"?'
     if every_group:
         return None  # a custom resource
@@ -178,11 +178,11 @@ def _fault_of_modes(name: str, groups: list[str]) -> Fault | None:
 
 
 def _subresource_fault(resource: str, subresource: str, *, every_group: bool) -> Fault | None:
-    """Return the mistake in what stands behind the slash; `resource` is a built-in one, or a star."""
+    """Return the mistake in the part after the slash; `resource` is a built-in one, or a star."""
     known = SUBRESOURCES if resource == "*" else subresources_of(resource)
     if subresource in ("", *known) or "*" in subresource or "/" in subresource or resource == "userextras":
         return None  # good, or reported as another mistake
-    if near := next(_near(subresource, known), None):
+    if near := next(_similar_names(subresource, known), None):
         return "is no subresource of Kubernetes", f'did you mean "{resource}/{near}"?'
     if every_group:
         return None  # of a resource of another API server
@@ -243,7 +243,7 @@ def _expression_fault(name: str) -> Fault | None:
     return "is compared as it is written, not as a regular expression", right
 
 
-def _near(name: str, known: Iterable[str]) -> Iterator[str]:
+def _similar_names(name: str, known: Iterable[str]) -> Iterator[str]:
     """Yield the names with the same first letter and one letter changed, added, left out, or swapped with the next."""
     return (each for each in known if each[:1] == name[:1] and _differ_in_one(name, each))
 

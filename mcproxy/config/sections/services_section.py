@@ -22,7 +22,7 @@ from mcproxy.config.sections.model_reader import networks_at, read
 
 
 def check_exports(context: Context, exports: ListSection[ServiceExport]) -> None:
-    """Report what entries of the section would do to each other."""
+    """Report entries of the section that would conflict in a cluster."""
     _unique_services(context, exports)
     _one_lease(context, exports)
 
@@ -54,12 +54,14 @@ def export(context: Context, place: Place, sections: Sections) -> ServiceExport 
 
 
 def _check_unreachable(context: Context, place: Place, export: ServiceExport) -> None:
-    """Report `unreachable: Remove` without the time after which it removes, and a time that means nothing."""
+    """Report `unreachable: Remove` without `after`, and an `after` that has no effect."""
     after = place.get("after")
     if export.unreachable is Unreachable.REMOVE:
         if not export.after:
             context.error(
-                after or place.get("unreachable") or place, "says no time to remove after", "write after: 10m"
+                after or place.get("unreachable") or place,
+                "needs the time after which imports are removed",
+                "write after: 10m",
             )
     elif after is not None and export.after:
         context.error(after, "has no effect without unreachable: Remove", "add that, or leave this out")
@@ -134,7 +136,7 @@ def _whole_clusters(names: Sequence[str], servers: Sequence[Server]) -> tuple[st
 
 
 def pod_networks(context: Context, place: Place | None, *, reached_here: bool = False) -> tuple[IPNetwork, ...]:
-    """Return the networks listed at `place`, in which pods may be; those in which none ever is are reported.
+    """Return the networks listed at `place`, in which pods may be; networks that never contain pods are reported.
 
     `reached_here`: this machine connects to the addresses, so loopback and link-local ones are possible, for pods or
     services of this machine; clusters accept none of them in EndpointSlices.
@@ -144,7 +146,9 @@ def pod_networks(context: Context, place: Place | None, *, reached_here: bool = 
         for network in networks_at([item], context):
             found.append(network)
             if reached_here and (network.is_loopback or network.is_link_local):
-                what = f"{item.shown} has addresses of this machine: who may write endpoints in a cluster reaches them"
+                what = (
+                    f"{item.shown} has addresses of this machine: those who may write endpoints in a cluster reach it"
+                )
                 context.warn(item, "local-addresses", what, "write a pod network such as 10.2.0.0/16")
             elif network.is_loopback or network.is_link_local or network.is_multicast or network.is_unspecified:
                 what = f"{item.shown} has no pods: loopback, link-local and multicast addresses are refused"

@@ -47,12 +47,12 @@ def told(directory: Path, servers: str, **more: str) -> list[str]:
 @pytest.mark.parametrize("servers", [TWO, APART], ids=["one server", "two servers"])
 def test_names_of_an_authority_of_no_cluster_count_in_all(directory: Path, servers: str) -> None:
     (what,) = told(directory, servers)
-    assert what == "names beginning with system: in certificates of this authority count in clusters east, west"
+    assert what == "names beginning with system: in certificates of this authority are valid in clusters east, west"
 
 
 def test_names_of_an_authority_of_two_clusters_count_in_both(directory: Path) -> None:
     (what,) = told(directory, ALL, east="users", west="users")
-    assert what.endswith("count in clusters east, west")
+    assert what.endswith("are valid in clusters east, west")
 
 
 def test_names_of_the_authority_of_one_cluster_count_there_alone(directory: Path) -> None:

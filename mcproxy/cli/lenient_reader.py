@@ -1,7 +1,7 @@
-"""Finds `daemon.controlSocket` in a configuration file that may be wrong everywhere else.
+"""Reads the control socket, includes and variables of a configuration file that may have errors everywhere else.
 
 `mcproxy reload` must reach the daemon especially when the file is wrong, so that the daemon can report the errors. So
-this one key is read leniently: from the file and its includes as YAML, and if that fails, from the line with the key.
+`daemon.controlSocket` is read leniently: from the file and its includes as YAML, else from the line with the key.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def places_of_control_socket(path: str, environ: Mapping[str, str]) -> tuple[str
 def find_control_socket(path: str, environ: Mapping[str, str]) -> str | None:
     """Return the absolute path of the control socket that `path` (or a file it includes) names, or None.
 
-    Raises OSError when `path` itself cannot be read; a variable that isn't set stands for itself.
+    Raises OSError when `path` itself cannot be read; a variable that is not set is left unexpanded.
     """
     with open(path, encoding="utf-8", errors="replace") as file:
         text = file.read()

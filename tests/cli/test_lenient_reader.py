@@ -1,10 +1,10 @@
-"""The control socket is found in a file that is wrong everywhere else."""
+"""The control socket is found in a file that has errors everywhere else."""
 
 from pathlib import Path
 
 import pytest
 
-from mcproxy.cli.control_socket import find_control_socket
+from mcproxy.cli.lenient_reader import find_control_socket
 
 ENVIRON = {"RUN": "/run/site"}
 
