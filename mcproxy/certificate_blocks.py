@@ -23,7 +23,7 @@ _NO_CERTIFICATE = "there is no certificate in PEM form"
 
 
 class Unreadable(NamedTuple):
-    """A block that is no certificate: the line of the file in which it begins, from 1, and why."""
+    """A certificate block that cannot be read: the line where it begins (counted from 1) and the reason."""
 
     line: int
     reason: str
@@ -72,9 +72,9 @@ def calendar_fault(certificate: x509.Certificate, now: datetime) -> str:
 
 
 def one_of_each_name(certificates: Sequence[x509.Certificate]) -> list[list[x509.Certificate]]:
-    """Return the ways to take one of the certificates of each name, all of one name in at least one of them.
+    """Return selections with one certificate for each name; every certificate is in at least one selection.
 
-    For OpenSSL without our own search for paths (`net.certificate_paths`), which takes the first of a name.
+    For OpenSSL without our own search for paths (`net.certificate_paths`): it takes only the first of a name.
     """
     by_name: dict[x509.Name, list[x509.Certificate]] = {}
     for certificate in dict.fromkeys(certificates):

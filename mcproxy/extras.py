@@ -1,6 +1,6 @@
-"""What a message says where a package is missing that only an optional part of this program needs.
+"""The advice in a message about a missing package that only an optional part of this program needs.
 
-No index is named: a package of this program's name there may be somebody else's.
+It names no package index: a package of this program's name there may be somebody else's.
 """
 
 from typing import Final

@@ -1,7 +1,7 @@
-"""Writes once what lasts or repeats: a line when a state of its subject begins or changes, and not again for a period.
+"""Decides which log lines are written: one when the state of its subject changes, and a repeated one once a period.
 
-A subject is what a line is about (an endpoint, a client and a kind of misuse); lines without a state are the same for
-as long as their subject is. Pure: the caller gives the time, and writes the line.
+A subject is what a line is about (an endpoint, a client and a kind of misuse). Lines without a state repeat each other
+if they have the same subject. Pure: the caller gives the time, and writes the line.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class LogOnce:
     __slots__ = ("_burst", "_most", "_period", "_said")
 
     def __init__(self, period: float = PERIOD, *, burst: int = 1, most: int | None = None) -> None:
-        """`burst` lines of a state of a subject are written in each `period` (seconds).
+        """At most `burst` lines for the same subject and state are written in each `period` (seconds).
 
         `most` bounds the subjects that are remembered: further ones count as one, or, where the period is `inf`, take
         the place of the oldest. By default those of the period `inf` are not bounded: their owner ends or keeps them.

@@ -21,7 +21,8 @@ GROUP_VERSION = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/v[a-z0-9]{1,
 def run(args: argparse.Namespace) -> int:
     """Print the template of each API server that has the group-version.
 
-    1 if one cannot be reached or refuses, 2 for a group-version that is not registered, 78 if the file has errors.
+    Return the exit status: 1 if an API server cannot be reached or refuses, 2 for a group-version that is not
+    registered, 78 if the file has errors.
     """
     wanted = str(args.apiservice)
     if not GROUP_VERSION.fullmatch(wanted):
@@ -73,7 +74,7 @@ def _ask(config: model.Config, owners: list[model.APIService], user: str | None)
 async def ask_all(
     reactor: Any, config: model.Config, owners: list[model.APIService], user: str | None
 ) -> list[Template | str]:
-    """Return the template of each, or a sentence with the reason why there is none."""
+    """Return the template of each of `owners`, or a sentence with the reason why it has none."""
     from mcproxy.apiservices.role_template import AskError, RefusedError, asker, template
     from mcproxy.daemon.runtime import make_upstream_context
     from mcproxy.http.deadlines import Deadlines

@@ -54,7 +54,10 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check; 0 valid, 78 errors, 3 warnings under --strict. With --explain see `explain.run`."""
+    """Check the configuration; return the exit status: 0 valid, 78 with errors, 3 with warnings under --strict.
+
+    With --explain see `explain.run`.
+    """
     from mcproxy.config.load import load
     from mcproxy.config.problem import ConfigErrors
 

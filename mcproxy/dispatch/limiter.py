@@ -135,8 +135,8 @@ class Limiter(metaclass=ABCMeta):
     def _schedule_wake(self, key: str) -> None:
         """Make sure that `wake` is called when there will be room, if no release will call it."""
 
-    def _is_queued(self, key: str) -> bool:
-        """Return whether a request waits for `key`, after those that can be admitted by now have been."""
+    def _still_queued(self, key: str) -> bool:
+        """Admit the requests that can be admitted now; return whether one still waits for `key`."""
         if key in self._queues:
             self.wake(key)
         return key in self._queues
@@ -207,7 +207,7 @@ class InFlightLimiter(Limiter):
         self.wake_all()
 
     def take(self, key: str) -> bool:
-        if self._queues and self._is_queued(key):
+        if self._queues and self._still_queued(key):
             self.requests.note_refused(key)
             return False
         return self.requests.take(key)
@@ -286,7 +286,7 @@ class TokenBucketLimiter(Limiter):
         self.wake_all()
 
     def take(self, key: str) -> bool:
-        if self._queues and self._is_queued(key):
+        if self._queues and self._still_queued(key):
             self._buckets.note_refused(key)
             return False
         return self._buckets.take(key, self._seconds())

@@ -210,7 +210,9 @@ class _File:
         self._regular = regular and stat.S_ISREG(os.fstat(self._fd).st_mode)
 
     def append(self, data: bytes) -> tuple[int, OSError | None]:
-        """Append `data`, beginning on a new line; return how many bytes of it were written, and why not all were."""
+        """Append `data`, beginning on a new line; return the number of bytes written, and the error if some
+        were not.
+        """
         if not self._regular:
             try:
                 write_all(self._fd, data)

@@ -87,7 +87,7 @@ class APIServiceWatch(BackendWatch):
         self.end_gracefully()
 
     def _tell_changes(self) -> None:
-        """Send the objects that differ from what the client knows; without a backend, versions are times."""
+        """Send the objects that differ from what the client knows; without a backend, its versions are times."""
         lines = []
         for own in self._ours():
             name = own.service.object_name

@@ -254,7 +254,7 @@ class RequestsInFlight(Generic[R]):
         await self._repeat(check)
 
     def _end_watches(self, requests: Collection[R], asked: set[R], elapsed: float, spread: float) -> None:
-        """Ask those watches among `requests` to end that are due after `elapsed` of `spread` seconds.
+        """Watches are asked to end evenly over `spread` seconds: ask those whose turn has come after `elapsed`.
 
         `asked` has those that were asked before. Call it again and again: a request that waited may become a watch.
         """

@@ -346,8 +346,7 @@ class RefusedTokens:
 def choose_last_resort(
     cluster: str, endpoints: Sequence[Endpoint], exclude: Collection[Endpoint], now: float, trial: Trial | None
 ) -> Endpoint | None:
-    """Return the endpoint that a request tries without a ready one: the one with the least load; None if none may be
-    tried.
+    """Return the endpoint to try when none is ready: the one with the least load; None if none may be tried.
 
     `trial` is the request of a client; None for one of the proxy's own.
     """

@@ -35,7 +35,7 @@ from mcproxy.aggregate.watch.changes import (
 from mcproxy.aggregate.watch.group import Group
 from mcproxy.aggregate.watch.position import WatchedStores
 from mcproxy.aggregate.watch.scheduler import WatchScheduler
-from mcproxy.aggregate.watch.unreached_versions import UnreachedWatches
+from mcproxy.aggregate.watch.versions_ahead import UnreachedWatches
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.cache.store import Snapshot, Store

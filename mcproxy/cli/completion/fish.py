@@ -1,4 +1,4 @@
-"""The script for fish: a line for each command and option, used where the command line so far is at its command."""
+"""The script for fish: a line for each command and option, in force where the words typed so far end at its command."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def check_ingresses(context: Context, sections: Sections) -> None:
 
 def _listeners(context: Context, sections: Sections) -> None:
     used = {name for ingress in sections.ingresses.values for name in ingress.listeners}
-    # An ingress with errors may have meant any of them.
+    # An ingress with errors may have meant any of the listeners.
     complete = all(ingress.value is not None and not ingress.place.is_broken for ingress in sections.ingresses)
     for place, listener in sections.listeners.valid:
         if listener.serves is not Serves.INGRESS:

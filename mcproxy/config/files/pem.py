@@ -75,7 +75,7 @@ def read_authorities(
 
 
 def is_authority(certificate: x509.Certificate) -> bool:
-    """Whether a certificate is an authority's; one of version 1 cannot say so and is taken for one."""
+    """Whether a certificate is an authority's. X.509 version 1 cannot say so: its certificates count as such."""
     if certificate.version is x509.Version.v1:
         return True
     try:

@@ -150,7 +150,7 @@ class Connections:
     """Connections open at the same time, counted separately for HTTP/2 and HTTP/1.1; further requests wait. Divided
     among the processes where daemon.workers is more than 1, at least one for each. 0 is no limit."""
     idle_timeout: Seconds = 90.0
-    """How long an idle connection is kept; 0 is no limit."""
+    """How long an idle connection is kept at most; 0 is no limit."""
     connect_timeout: Seconds = 5.0
     """Time to connect, TLS handshake included; 0 is no limit."""
     response_timeout: Seconds = 60.0

@@ -166,12 +166,12 @@ class H1Pool:
             connection.idle_since = now
             connection.deadline = now + self._idle_timeout if self._idle_timeout else NEVER
             if connection.announced_idle:
-                connection.deadline = min(connection.deadline, now + less(connection.announced_idle))
+                connection.deadline = min(connection.deadline, now + shorter_idle_time(connection.announced_idle))
             if self._seen_idle:
                 if now >= self._seen_at + _REMEMBERED:
                     self._seen_idle = 0.0
                 else:
-                    connection.deadline = min(connection.deadline, now + less(self._seen_idle))
+                    connection.deadline = min(connection.deadline, now + shorter_idle_time(self._seen_idle))
             if now >= self._used.due:
                 self._close_surplus(now)
 
@@ -187,7 +187,7 @@ class H1Pool:
             self._seen_idle = seconds
             self._seen_at = self._deadlines.seconds()
             for each in self._idle:
-                each.deadline = min(each.deadline, each.idle_since + less(seconds))
+                each.deadline = min(each.deadline, each.idle_since + shorter_idle_time(seconds))
 
     def connection_closed(self, connection: H1ClientConnection) -> None:
         if connection in self._idle:
@@ -217,6 +217,6 @@ class H1Pool:
             self._idle[-1].retire()
 
 
-def less(seconds: float) -> float:
-    """Return how long to keep a connection (seconds) that the upstream closes after `seconds`."""
+def shorter_idle_time(seconds: float) -> float:
+    """Return how long to keep an idle connection that the upstream closes after `seconds`; in seconds."""
     return max(min(seconds * SHARE, seconds - _MARGIN), seconds / 2)

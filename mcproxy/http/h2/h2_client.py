@@ -360,7 +360,7 @@ class H2ClientConnection(H2Connection[H2ClientStream]):
             else:
                 self.deadline = min(self.deadline, self.idle_until)
 
-    def idle_since(self, until: float) -> None:
+    def close_if_idle_until(self, until: float) -> None:
         """Close at `until` if no stream has been opened before."""
         self.idle_until = until
         self.deadline = min(self.deadline, until)

@@ -54,7 +54,7 @@ class H2ExchangeConnection(ServerConnection, Protocol):
 
 
 class H2Exchange(Exchange, H2Stream):
-    """An exchange that is its stream: the response may still wait for windows when the exchange has ended."""
+    """An exchange and its stream: after the exchange's end the response may still wait for flow-control windows."""
 
     __slots__ = (
         *STREAM_SLOTS,

@@ -316,7 +316,7 @@ class H2Pool:
             connection.retire()
             return
         now = self._seconds()
-        connection.idle_since(now + self._idle_timeout if self._idle_timeout else NEVER)
+        connection.close_if_idle_until(now + self._idle_timeout if self._idle_timeout else NEVER)
         if now >= self._used.due:
             self._close_surplus(now)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from mcproxy.http.h1.h1_pool import less
+from mcproxy.http.h1.h1_pool import shorter_idle_time
 from mcproxy.http.h1.head_parser import parse_response_head
 
 
 @pytest.mark.parametrize(("seconds", "kept"), [(60.0, 54.0), (5.0, 4.0), (3.0, 2.0), (1.0, 0.5)])
 def test_it_is_kept_for_less_time(seconds: float, kept: float) -> None:
-    assert less(seconds) == pytest.approx(kept)
+    assert shorter_idle_time(seconds) == pytest.approx(kept)
 
 
 @pytest.mark.parametrize(

@@ -308,7 +308,7 @@ class TestEnds:
         assert harness.ended_with == ErrorCode.NO_ERROR
 
     def test_an_idle_connection_closes_when_its_time_has_passed(self, harness: H2ClientHarness) -> None:
-        harness.connection.idle_since(harness.clock.seconds() + 40)
+        harness.connection.close_if_idle_until(harness.clock.seconds() + 40)
         harness.passes(39)
         assert harness.wire.open
         harness.passes(2)
