@@ -50,8 +50,8 @@ _ssl_error: Any = lib.SSL_get_error
 _WANT_READ: int = lib.SSL_ERROR_WANT_READ
 _clear_errors: Any = lib.ERR_clear_error  # SSL_get_error(3): the queue must be empty before each operation
 _from_buffer: Any = ffi.from_buffer
-#: Bytes that each record counts in READ_BUDGET when several are passed on together: a record may have a single byte, and
-#: costs system calls.
+#: Bytes that each record counts in READ_BUDGET when several are passed on together: a record may have a single byte,
+#: and costs system calls.
 RECORD_COST: Final = 1024
 # Data is copied out before anything else is called, so one buffer serves all connections of the reactor.
 # It has room for a full record after a smaller one.
