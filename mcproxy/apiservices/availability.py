@@ -136,7 +136,7 @@ _UNREADY = {
 }
 """The texts of /readyz checks by the reason of a condition. No text contains an address."""
 
-_MOST_TOLD = 1024
+_MAX_FLOOR_CLIENTS = 1024
 """Maximum of remembered clients of a server: they matter only until the backend's version increases, which is often."""
 
 Notify = Callable[[Registration, Condition], None]
@@ -152,7 +152,7 @@ class Availability:
         self._conditions: dict[Registration, Condition] = {}
         self._services: dict[str, tuple[model.APIService, ...]] = {}
         self._floors: dict[str, int] = {}
-        self._told: dict[str, dict[str, None]] = {}
+        self._floor_clients: dict[str, dict[str, None]] = {}
         self._begun: dict[str, float] = {}
         self._listeners: list[Notify] = []
         self._configured: list[Callable[[], None]] = []
@@ -220,7 +220,7 @@ class Availability:
             names = {each.object_name for each in services.get(name, ())}
             if names != {each.object_name for each in self._services.get(name, ())}:
                 self._floors.pop(name, None)
-                self._told.pop(name, None)
+                self._floor_clients.pop(name, None)
                 self._begun[name] = now
         self._services = {name: tuple(served) for name, served in services.items()}
         for configured in tuple(self._configured):
@@ -230,7 +230,7 @@ class Availability:
         """Return the backend's resource version after which clients know all API services of a server; None if unknown.
 
         A client with an older version may know removed API services, or miss new ones. So may a client with exactly
-        this version, which the backend may have had for long, unless the client got it from here (`was_told`).
+        this version, which the backend may have had for long, unless the client got it from here (`got_floor`).
         """
         return self._floors.get(server)
 
@@ -240,15 +240,15 @@ class Availability:
         `client`: the client that gets it now, with the present API services; "" if none does.
         """
         if self._floors.setdefault(server, version) == version and client:
-            told = self._told.setdefault(server, {})
-            told.pop(client, None)
-            told[client] = None
-            if len(told) > _MOST_TOLD:
-                del told[next(iter(told))]
+            clients = self._floor_clients.setdefault(server, {})
+            clients.pop(client, None)
+            clients[client] = None
+            if len(clients) > _MAX_FLOOR_CLIENTS:
+                del clients[next(iter(clients))]
 
-    def was_told(self, server: str, client: str) -> bool:
+    def got_floor(self, server: str, client: str) -> bool:
         """Whether a client has got the floor itself."""
-        return client in self._told.get(server, {})
+        return client in self._floor_clients.get(server, {})
 
     def begun(self, server: str) -> float:
         """Return since when a server has its present API services, in seconds since 1970."""

@@ -109,4 +109,4 @@ def _decoded(body: bytes) -> dict[str, Any]:
     try:
         return _DECODER.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise UnreadableAnswer("something that is no object") from None
+        raise UnreadableAnswer("something that is not an object") from None

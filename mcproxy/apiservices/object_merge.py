@@ -300,7 +300,7 @@ def merged_list(body: bytes, maker: Maker, hidden: Collection[str], ours: Sequen
     decoded = _decoded(body)
     rows = maker.form.kind == TABLE
     if rows != (decoded.rows is not None):
-        raise UnreadableAnswer("a list in another form than was asked for")
+        raise UnreadableAnswer("a list in another form than requested")
     version = decoded.metadata.resourceVersion
     columns = decoded.columnDefinitions or COLUMNS
     found = [(_name(raw, rows=rows), bytes(raw)) for raw in decoded.rows or decoded.items or ()]
@@ -324,7 +324,7 @@ def _decoded(body: bytes) -> _List:
     try:
         return _LIST.decode(body)
     except _ERRORS:
-        raise UnreadableAnswer("something that is no list of objects") from None
+        raise UnreadableAnswer("something that is not a list of objects") from None
 
 
 def _name(raw: msgspec.Raw, *, rows: bool) -> str:
@@ -396,7 +396,7 @@ class WatchMerge:
         try:
             event = _EVENT.decode(line)
         except _ERRORS:
-            raise UnreadableAnswer("a line that is no event") from None
+            raise UnreadableAnswer("a line that is not an event") from None
         obj = event.object
         row = obj.rows[0] if obj.rows else None
         metadata = obj.metadata

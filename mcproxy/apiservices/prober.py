@@ -316,7 +316,7 @@ class Probe:
         self._send = send
         self._tried: list[Endpoint] = []
         self._running: list[Deferred[None]] = []
-        self._left = ATTEMPTS
+        self._attempts_left = ATTEMPTS
         self._last: Verdict | None = None
         self._decided = False
         self._next = clock.callLater(0, self._begin)
@@ -329,13 +329,13 @@ class Probe:
             if endpoint is not None:
                 self._tried.clear()
         if endpoint is None:
-            self._left = 0
+            self._attempts_left = 0
             if not self._running:
                 self._decide(self._last or no_endpoint(self._cluster))
             return
         self._tried.append(endpoint)
-        self._left -= 1
-        if self._left:
+        self._attempts_left -= 1
+        if self._attempts_left:
             self._next = self._clock.callLater(PATIENCE, self._begin)
         running = Deferred.fromCoroutine(self._ask(endpoint))
         self._running.append(running)
@@ -368,7 +368,7 @@ class Probe:
     def _failed(self, verdict: Verdict) -> None:
         if not self._decided:
             self._last = verdict
-            if self._left and self._next.active():
+            if self._attempts_left and self._next.active():
                 self._next.reset(0 if self._cluster.balancer.pick(self._tried) is not None else _PAUSE)
 
     def _ended(self, result: Failure | None, running: Deferred[None]) -> Failure | None:

@@ -139,7 +139,7 @@ def _checked(rule: Any, group: str, where: str) -> dict[str, list[str]]:
             raise RefusedError(f"{where} has a resource {quoted(resource)}")
     for verb in lists["verbs"]:
         if _ESCALATING.fullmatch(verb):
-            raise RefusedError(f"{where} has the verb {quoted(verb)}, by which a user becomes more than it is")
+            raise RefusedError(f"{where} has the verb {quoted(verb)}, which escalates privileges")
         if not VERB.fullmatch(verb):
             raise RefusedError(f"{where} has a verb {quoted(verb)}")
     for name in lists["resourceNames"]:

@@ -191,7 +191,7 @@ def published_roles(objects: list[Mapping[str, Any]], group: str) -> tuple[tuple
             kind, metadata = str(made["kind"]), made["metadata"]
             key = (kind, metadata.get("namespace", ""), metadata["name"])
             if key in names:
-                raise RefusedError("it is there twice")
+                raise RefusedError("it is published twice")
         except RefusedError as error:
             refused.append(f"{_described(each)}: {error}")
             continue
@@ -238,21 +238,21 @@ def _metadata(content: Mapping[str, Any], kind: str) -> dict[str, Any]:
     metadata = content.get("metadata")
     name = metadata.get("name") if isinstance(metadata, Mapping) else None
     if not isinstance(metadata, Mapping) or not isinstance(name, str) or not _OBJECT_NAME.fullmatch(name):
-        raise RefusedError("it has no name that is one")
+        raise RefusedError("it has no valid name")
     if name in _DEFAULTS or name.startswith(_RESERVED):
         raise RefusedError("its name is reserved: it would replace one that the cluster has")
     labels = metadata.get("labels") or {}
     if not isinstance(labels, Mapping) or len(labels) > 20:
-        raise RefusedError("it has no labels that are some")
+        raise RefusedError("it has no valid labels")
     for key, value in labels.items():
         if not (isinstance(value, str) and len(key) <= 317 and _LABEL.fullmatch(key) and _VALUE.fullmatch(value)):
-            raise RefusedError(f"it has a label {quoted(key)} that is none")
+            raise RefusedError(f"it has a label {quoted(key)} that is invalid")
     made: dict[str, Any] = {"name": name, **({"labels": dict(labels)} if labels else {})}
     if kind.startswith("Cluster"):
         return made
     namespace = metadata.get("namespace")
     if not isinstance(namespace, str) or not _NAMESPACE.fullmatch(namespace):
-        raise RefusedError("it has no namespace that is one")
+        raise RefusedError("it has no valid namespace")
     return {"namespace": namespace, **made}
 
 
@@ -281,11 +281,11 @@ def _binding(content: Mapping[str, Any], namespace: str, own: set[tuple[str, str
 def _subject(content: Any, *, delegates: bool) -> dict[str, str]:
     kind, name = (content.get("kind"), content.get("name")) if isinstance(content, Mapping) else (None, None)
     if not isinstance(name, str) or not _USER.fullmatch(name):
-        raise RefusedError("it has a subject without a name that is one")
+        raise RefusedError("it has a subject without a valid name")
     if kind == "ServiceAccount":
         namespace = content.get("namespace")
         if not isinstance(namespace, str) or not _NAMESPACE.fullmatch(namespace) or not _OBJECT_NAME.fullmatch(name):
-            raise RefusedError(f"it has a service account {quoted(name)} that is none")
+            raise RefusedError(f"it has a service account {quoted(name)} that is invalid")
         return {"kind": kind, "namespace": namespace, "name": name}
     if kind not in ("User", "Group") or content.get("apiGroup", RBAC) != RBAC:
         raise RefusedError(f"it has a subject {quoted(name)} that is no user, group or service account")

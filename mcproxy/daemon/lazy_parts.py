@@ -239,9 +239,9 @@ def needs_services(config: model.Config) -> bool:
     """Whether a configuration needs caches of services, or an earlier one may have left services in clusters."""
     if uses_services(config) or config.daemon.state_dir is None:
         return uses_services(config)
-    from mcproxy.services import written_places
+    from mcproxy.services import exports_state_file
 
-    return written_places.exists(config.daemon.state_dir)
+    return exports_state_file.exists(config.daemon.state_dir)
 
 
 class LazyIngresses:

@@ -22,7 +22,7 @@ from mcproxy.dispatch.tables import layout
 from mcproxy.dispatch.tables.directory import Directory, DirectoryFullError, RecordUse
 from mcproxy.dispatch.tables.in_flight_counts import InFlightCounts
 from mcproxy.dispatch.tables.limit_shares import LimitId, Share
-from mcproxy.dispatch.tables.memory import Memory, tell
+from mcproxy.dispatch.tables.memory import Memory, wake
 from mcproxy.dispatch.tables.slot_table import BucketSlots, CountSlots
 from mcproxy.dispatch.tables.token_buckets import TokenBuckets
 
@@ -42,12 +42,12 @@ class LimitTables:
         memory: Memory,
         *,
         column: int,
-        tell: Callable[[int], None],
+        wake: Callable[[int], None],
         seconds: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`tell(columns)` wakes the processes whose bits are set. `seconds` is one clock of all processes."""
+        """`wake(columns)` wakes the processes whose bits are set. `seconds` is one clock of all processes."""
         self.memory = memory
-        self.tell = tell
+        self.wake = wake
         self.seconds = seconds
         self._column = column
         self._directory = Directory(memory)
@@ -67,26 +67,26 @@ class LimitTables:
         """
         memory = Memory.attach(descriptors["limits"], column)
         wakers = [descriptors[f"wake-{number}"] for number in range(layout.COLUMNS)]
-        tables = cls(memory, column=column, tell=partial(tell, wakers))
-        reactor.addReader(WakeUpReader(wakers[column], tables.was_told))
+        tables = cls(memory, column=column, wake=partial(wake, wakers))
+        reactor.addReader(WakeUpReader(wakers[column], tables.was_given_places))
         return tables
 
     @classmethod
     def of_one_process(cls, clock: IReactorTime) -> LimitTables:
         """Return tables over memory of this process alone."""
 
-        def tell(columns: int) -> None:
+        def wake(columns: int) -> None:
             if columns:
-                clock.callLater(0, tables.was_told)
+                clock.callLater(0, tables.was_given_places)
 
-        tables = cls(Memory.private(), column=0, tell=tell, seconds=clock.seconds)
+        tables = cls(Memory.private(), column=0, wake=wake, seconds=clock.seconds)
         return tables
 
     def owned(self) -> SharedMemory:
         """Return the memory with its owner's methods, for the shares of limits over replicas; only in one process."""
         from mcproxy.dispatch.tables.shared_memory import SharedMemory
 
-        return SharedMemory(self.memory, self.tell, self.seconds)
+        return SharedMemory(self.memory, self.wake, self.seconds)
 
     def token_bucket(self, config: model.FlowControl, clock: IReactorTime) -> TokenBucketLimiter:
         """Return a limiter, whose buckets all processes share."""
@@ -120,7 +120,7 @@ class LimitTables:
             maximum,
             column=self._column,
             seconds=self.seconds,
-            wake=self.tell,
+            wake=self.wake,
         )
 
     def connections(self, address: str) -> ConnectionCounts:
@@ -148,11 +148,11 @@ class LimitTables:
                 del self._users[record]
                 self._directory.close(record, self._column)
 
-    def was_told(self) -> None:
+    def was_given_places(self) -> None:
         """Other processes have handed places over to this one."""
         self._close_unused()
         for limiter in list(self._with_queues):
-            limiter.was_told()
+            limiter.was_given_places()
 
 
 @implementer(IReadDescriptor)

@@ -25,7 +25,7 @@ from mcproxy.dispatch.tables.token_buckets import TokenBuckets
 # Seconds; a timer that is due sooner would only wake the process more often.
 _TICK = 0.001
 #: Seconds between two polls for waiting requests.
-LOOK_EVERY = 0.1
+POLL_INTERVAL = 0.1
 # Keys in each poll: they take a few milliseconds.
 _LOOKS = 1000
 
@@ -184,7 +184,7 @@ class InFlightLimiter(Limiter):
         clock: IReactorTime,
         with_queues: set[InFlightLimiter],
     ) -> None:
-        """While anything waits the limiter is in `with_queues`; `was_told` is called for those."""
+        """While anything waits the limiter is in `with_queues`; `was_given_places` is called for those."""
         super().__init__(queue, clock)
         self.requests = requests
         self._waiting: dict[str, None] = {}  # keys whose bit of this process is set; the next one to poll first
@@ -217,7 +217,7 @@ class InFlightLimiter(Limiter):
         if self._queues:
             self.wake(key)
 
-    def was_told(self) -> None:
+    def was_given_places(self) -> None:
         """Another process has handed a place over to this one."""
         for key in list(self._waiting):
             if self.requests.was_given(key):
@@ -232,7 +232,7 @@ class InFlightLimiter(Limiter):
                 self._waiting[key] = None
                 self._with_queues.add(self)
                 if self._timer is None:
-                    self._timer = self._clock.callLater(LOOK_EVERY, self._look)
+                    self._timer = self._clock.callLater(POLL_INTERVAL, self._poll)
                 self.wake(key)  # a place may have become free since the refusal
         elif key in self._waiting:
             del self._waiting[key]
@@ -243,8 +243,8 @@ class InFlightLimiter(Limiter):
                     self._timer = None
             self.requests.leave(key)
 
-    def _look(self) -> None:
-        self._timer = self._clock.callLater(LOOK_EVERY, self._look)
+    def _poll(self) -> None:
+        self._timer = self._clock.callLater(POLL_INTERVAL, self._poll)
         for _ in range(min(_LOOKS, len(self._waiting))):
             key = next(iter(self._waiting))
             self._waiting[key] = self._waiting.pop(key)  # the next poll begins with the keys after it
@@ -310,5 +310,5 @@ class TokenBucketLimiter(Limiter):
             self._waiting.add(key)
             self.wake(key)  # takes the next token in advance
         elif not self.blocked:
-            delay = min(LOOK_EVERY, max(_TICK, self._buckets.wait(key, self._seconds())))
+            delay = min(POLL_INTERVAL, max(_TICK, self._buckets.wait(key, self._seconds())))
             self._timers[key] = self._clock.callLater(delay, self.wake, key)

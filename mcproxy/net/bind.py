@@ -32,7 +32,7 @@ _ADVICE = {
 
 def _advice(bind: Bind, error: OSError) -> str:
     if error.errno == errno.EACCES and isinstance(bind, UnixBind):
-        return "let the directory of the unix socket be the daemon's"
+        return "make the daemon's user the owner of the directory of the unix socket"
     return _ADVICE.get(error.errno or 0, "")
 
 
@@ -209,7 +209,7 @@ def set_permissions(bind: UnixBind) -> None:
         raise BindError(
             bind,
             f"the socket cannot be given to group {bind.group}",
-            todo="let the daemon's user be a member of the group (SupplementaryGroups=)",
+            todo="add the daemon's user to the group (SupplementaryGroups=)",
         ) from None
     except OSError as error:
         raise _bind_error(bind, error) from None

@@ -62,7 +62,7 @@ _CLIENT: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(
         _NOT_TLS,
         (
-            "what the client sent is not TLS",
+            "the client does not send TLS",
             "see what it is; a load balancer with PROXY headers belongs in proxyProtocol.from",
         ),
     ),
@@ -85,7 +85,7 @@ _CLIENT: Mapping[str, tuple[str, str]] = {
     "connection reset by peer": ("the client reset the connection during the handshake", _SEE_CLIENT),
     "the tls handshake took too long": (
         "the TLS handshake took too long",
-        "see the network to the client; limits.handshakeTimeout is how long it has",
+        "see the network to the client; limits.handshakeTimeout is the time for it",
     ),
 }
 _CLIENT_ALERTS: Mapping[str, tuple[str, str]] = {
@@ -132,12 +132,12 @@ _SERVER_ALERTS: Mapping[str, Cause] = {
         "it speaks no version of TLS that is accepted here (protocol version)", CauseCode.TLS_VERSION
     ),
     "unrecognized name": Cause(
-        "it does not know the server name that was asked for (unrecognized name)", CauseCode.SERVER_NAME_UNKNOWN
+        "it does not know the requested server name (unrecognized name)", CauseCode.SERVER_NAME_UNKNOWN
     ),
     "no application protocol": Cause(
-        "it speaks none of the protocols that were offered (no application protocol)", CauseCode.NO_COMMON_PROTOCOL
+        "it speaks none of the offered protocols (no application protocol)", CauseCode.NO_COMMON_PROTOCOL
     ),
-    "internal error": Cause("it failed inside (internal error)", CauseCode.HANDSHAKE_FAILED),
+    "internal error": Cause("it has failed internally (internal error)", CauseCode.HANDSHAKE_FAILED),
 }
 
 

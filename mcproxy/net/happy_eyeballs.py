@@ -82,7 +82,7 @@ class Race:
         self._connect = connect
         self._silent = silent
         now = reactor.seconds()
-        self._left = in_order(addresses, lambda address: silent.is_silent(address, now))[:_MOST_TRIED]
+        self._remaining = in_order(addresses, lambda address: silent.is_silent(address, now))[:_MOST_TRIED]
         self._running: dict[SocketAddress, tuple[Deferred[None], float]] = {}  # and when it began
         self._next: IDelayedCall | None = None
         self._beginning = False
@@ -95,16 +95,16 @@ class Race:
         if self._beginning:
             return
         self._beginning = True
-        while self._failed_at_once and self._left:
+        while self._failed_at_once and self._remaining:
             self._failed_at_once = False
-            self._begin(self._left.pop(0))
+            self._begin(self._remaining.pop(0))
         self._beginning = False
 
     def _begin(self, address: SocketAddress) -> None:
         if self._next is not None and self._next.active():
             self._next.cancel()
         began = self._reactor.seconds()  # before the timer's start: an attempt that it ends has lasted DELAY
-        self._next = self._reactor.callLater(DELAY, self._try_next) if self._left else None
+        self._next = self._reactor.callLater(DELAY, self._try_next) if self._remaining else None
         if len(self._running) >= _MOST_AT_ONCE:
             self._running.pop(next(iter(self._running)))[0].cancel()
         attempt: Deferred[Any] = self._connect(address)
@@ -124,13 +124,13 @@ class Race:
     def _failed(self, reason: Failure, address: SocketAddress) -> None:
         if self._running.pop(address, None) is None:  # it was cancelled
             return
-        if self._left:
+        if self._remaining:
             self._try_next()
         elif not self._running:
             self.won.errback(reason)
 
     def _stop(self) -> None:
-        self._left.clear()
+        self._remaining.clear()
         if self._next is not None and self._next.active():
             self._next.cancel()
         running, self._running = self._running, {}

@@ -240,7 +240,7 @@ class Listener:
             protocol = self._factory.build(stream)
         except Exception:
             log.failure(
-                "no protocol could be made for a connection; it is closed",
+                "creating the protocol of a connection failed; it is closed",
                 event="internal_error",
                 listener=self.name,
             )
@@ -309,22 +309,22 @@ class Listener:
         if found is None:
             self._warn(
                 "limit",
-                "a listener has as many connections as it may have and none is idle: new ones are closed",
+                "a listener has reached limits.connections and none is idle: new ones are closed",
                 event="listener_limit_reached",
                 limit=limit,
                 key="limits.connections",
-                todo="raise limits.connections (and LimitNOFILE=), or see who has them: mcproxy status",
+                todo="raise limits.connections (and LimitNOFILE=), or find who has most of them: mcproxy status",
             )
             return False
         client, connection = found
         self._warn(
             "room",
-            "a listener has as many connections as it may have: idle ones are closed for new ones",
+            "a listener has reached limits.connections: idle ones are closed for new ones",
             event="listener_limit_reached",
             limit=limit,
             key="limits.connections",
             clientWithMost=client,
-            todo="raise limits.connections (and LimitNOFILE=), or see to the client with most of them",
+            todo="raise limits.connections (and LimitNOFILE=), or find who has most of them: mcproxy status",
         )
         connection.close()
         return True
@@ -337,8 +337,8 @@ class Listener:
         idle = self._clients.longest_idle_of(client)
         self._warn(
             "client",
-            "a client has as many connections as it may have: "
-            + ("a new one is closed" if idle is None else "the one that is idle longest is closed for a new one"),
+            "a client has reached limits.connectionsPerClient: "
+            + ("a new one is closed" if idle is None else "its longest idle one is closed for a new one"),
             event="client_limit_reached",
             client=client,
             limit=limit,

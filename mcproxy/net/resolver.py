@@ -139,7 +139,7 @@ class Resolver:
             waiter: Deferred[None] = Deferred(name.waiting.remove)
             name.waiting.append(waiter)
             if name.addresses:
-                waiter.addTimeout(PATIENCE, self._reactor, onTimeoutCancel=_no_longer)
+                waiter.addTimeout(PATIENCE, self._reactor, onTimeoutCancel=_stop_waiting)
             await waiter
         if name.addresses:
             return name.addresses
@@ -178,7 +178,7 @@ class Resolver:
             name.addresses = ()
         if found:
             name.addresses, name.at = found, self._reactor.seconds()
-        self._tell(host, name, cause)
+        self._log_change(host, name, cause)
         name.failing = cause
         waiting, name.waiting = name.waiting, []
         for waiter in waiting:
@@ -186,7 +186,7 @@ class Resolver:
         if self._queue:
             self._begin(*self._queue.pop(0))
 
-    def _tell(self, host: str, name: _Name, cause: str) -> None:
+    def _log_change(self, host: str, name: _Name, cause: str) -> None:
         """Log the beginning and the end of a failure if addresses are known; if not, the connection reports it."""
         if cause and not name.failing and name.addresses:
             log.warn(
@@ -208,7 +208,7 @@ class Resolver:
             )
 
 
-def _no_longer(result: Any, timeout: float) -> None:
+def _stop_waiting(result: Any, timeout: float) -> None:
     """Stop waiting, and use the known addresses."""
 
 

@@ -154,7 +154,7 @@ class APIServiceObjects:
                 return
         floor, number = known.floor(self._server), _number(version)
         if resumes and not options.initial_events and floor is not None and number is not None:
-            proven = number > floor or (number == floor and known.was_told(self._server, _client(request)))
+            proven = number > floor or (number == floor and known.got_floor(self._server, _client(request)))
             if not proven:
                 raise expired(f"too old resource version: {version} ({floor})")
         services = tuple(self._services.values())
@@ -206,7 +206,7 @@ class APIServiceObjects:
             try:
                 return msgspec.json.decode(response.body, type=_Object).metadata.resourceVersion
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                raise _unreadable(UnreadableAnswer("something that is no object")) from None
+                raise _unreadable(UnreadableAnswer("something that is not an object")) from None
         listed = await backend.get(COLLECTION, {"limit": "1"}, "application/json")
         if listed.status == 404:
             return _now(request)

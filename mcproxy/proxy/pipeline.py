@@ -58,7 +58,7 @@ from mcproxy.requests.reasons import Step
 log = Logger(__name__)
 
 _OVER_LIMIT = {
-    408: "see the network to the client; limits.headTimeout is how long a head has",
+    408: "see the network to the client; limits.headTimeout is the time for a head",
     413: "raise limits.bodyBytes, if the body is to be accepted",
     414: "raise limits.targetBytes, if the URI is to be accepted",
     431: "raise limits.headBytes or limits.headers, if the head is to be accepted",
@@ -117,7 +117,7 @@ class Pipeline:
                 exchange, client, in_flight.requests, self._recorders, self._auditor, self._tracer, self._batch
             )
         except Exception:
-            log.failure("a bug in the handling of a request", event="internal_error")
+            log.failure("handling a request failed unexpectedly", event="internal_error")
             status = StatusError(500, "internal error")
             exchange.answer(500, refusal_fields(status, new_audit_id(), connection.wall_seconds()), status.body())
             return
@@ -320,7 +320,7 @@ def refusal(connection: ServerConnection, problem: ProtocolError) -> tuple[bytes
         return _no_room(connection, problem)
     status = StatusError(problem.status, problem.message)
     log.info(
-        "a request is refused: it breaks the protocol",
+        "a request is refused: it violates the protocol",
         event="request_malformed",
         listener=connection.factory.name,
         client=str(getattr(connection.client, "host", UNIX)),

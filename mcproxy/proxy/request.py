@@ -349,7 +349,7 @@ class Request(RequestInFlight):
 
     def _break_off(self) -> None:
         """In an except clause: log the exception, a bug, and end the exchange in any case."""
-        log.failure("a bug in the handling of a request", event="internal_error")
+        log.failure("handling a request failed unexpectedly", event="internal_error")
         exchange = self.exchange
         handler = exchange.handler
         if exchange.ended:

@@ -92,7 +92,7 @@ class EndpointFeed:
         self._endpoints.clear()
         for key, value in self._table.items():
             self._endpoints[key.cluster] += len(value.endpoints)
-        self._look_at(self._backends)
+        self._schedule(self._backends)
 
     def stop(self) -> None:
         """Stop; the table stays as it is."""
@@ -105,14 +105,14 @@ class EndpointFeed:
     # -- caches.ServiceListener -----------------------------------------------------------------------------------
 
     def services_changed(self, keys: Collection[ClusterServiceKey]) -> None:
-        self._look_at(keys)
+        self._schedule(keys)
 
     def cluster_changed(self, cluster: str) -> None:
-        self._look_at(self._by_cluster.get(cluster, ()))
+        self._schedule(self._by_cluster.get(cluster, ()))
 
     # -- work -----------------------------------------------------------------------------------------------------
 
-    def _look_at(self, services: Iterable[ClusterServiceKey]) -> None:
+    def _schedule(self, services: Iterable[ClusterServiceKey]) -> None:
         found = [service for service in services if service in self._backends]
         self._due.update(dict.fromkeys(found))
         if self._due and self._call is None:
@@ -135,7 +135,7 @@ class EndpointFeed:
                 continue
             again = service in self._inputs
             try:
-                self._work_out(service)
+                self._compute(service)
             except Exception:
                 log.failure("computing endpoints failed", event="internal_error", service=str(service))
             before, now = now, self._clock.seconds()
@@ -155,7 +155,7 @@ class EndpointFeed:
     def _rests_until(self, service: ClusterServiceKey) -> float:
         return max(self._resting.get(service, 0.0), self._clusters_resting.get(service.cluster, 0.0))
 
-    def _work_out(self, service: ClusterServiceKey) -> None:
+    def _compute(self, service: ClusterServiceKey) -> None:
         backends = self._backends.get(service, ())
         slices = self._caches.state(service.cluster, FollowedKind.SLICES, service.namespace)
         services = self._caches.state(service.cluster, FollowedKind.SERVICES, service.namespace)

@@ -185,18 +185,18 @@ class EndpointTable:
     """The newest values of all backends of a configuration."""
 
     def __init__(self) -> None:
-        self._known: dict[BackendKey, PortEndpoints] = {}
+        self._values: dict[BackendKey, PortEndpoints] = {}
         self._listeners: dict[BackendKey, dict[int, Callable[[BackendKey], None]]] = {}
         self._all_listeners: dict[int, Callable[[BackendKey], None]] = {}
         self._next_number = 0
 
     def get(self, key: BackendKey) -> PortEndpoints:
         """Return the value of a backend, or `UNKNOWN`."""
-        return self._known.get(key, UNKNOWN)
+        return self._values.get(key, UNKNOWN)
 
     def items(self) -> Iterator[tuple[BackendKey, PortEndpoints]]:
         """Iterate over all backends with a value."""
-        return iter(tuple(self._known.items()))
+        return iter(tuple(self._values.items()))
 
     def subscribe(self, keys: Iterable[BackendKey], callback: Callable[[BackendKey], None]) -> Callable[[], None]:
         """Call `callback` with each of `keys` whose value has changed, until the returned function is called."""
@@ -230,22 +230,22 @@ class EndpointTable:
         """Set a value; return whether it has changed."""
         if self.get(key) == value:
             return False
-        self._known[key] = value
-        self._tell(key)
+        self._values[key] = value
+        self._notify(key)
         return True
 
     def keep(self, keys: Iterable[BackendKey]) -> None:
         """Remove all other keys, which have left the configuration."""
         kept = frozenset(keys)
-        for key in [key for key in self._known if key not in kept]:
-            del self._known[key]
-            self._tell(key)
+        for key in [key for key in self._values if key not in kept]:
+            del self._values[key]
+            self._notify(key)
 
     def _number(self) -> int:
         self._next_number += 1
         return self._next_number
 
-    def _tell(self, key: BackendKey) -> None:
+    def _notify(self, key: BackendKey) -> None:
         for callback in (*self._all_listeners.values(), *self._listeners.get(key, {}).values()):
             try:
                 callback(key)

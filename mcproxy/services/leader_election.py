@@ -154,7 +154,7 @@ class LeaderElector:
         self._clock = clock
         self._random = random
         self._changed = changed
-        self._told = False
+        self._reported = False
         self._failing = False
         self._running: Deferred[None] | None = None
         self._next: IDelayedCall | None = None
@@ -186,7 +186,7 @@ class LeaderElector:
         running, self._running = self._running, None
         if running is not None:
             running.cancel()
-        self._tell()
+        self._report_leadership()
 
     async def release(self) -> None:
         """Release the Lease, after `stop` and after the responses to all writes."""
@@ -222,7 +222,7 @@ class LeaderElector:
                 self._failing = False
                 self.cause = ""
                 log.info("the lease of a cluster is available again", event="lease_available", cluster=self.cluster)
-        self._tell()
+        self._report_leadership()
 
     async def _acquire_or_renew(self) -> None:
         election = self.election
@@ -234,7 +234,7 @@ class LeaderElector:
                 await self._update(current, record)
             except LeaseConflictError:
                 election.step_down()
-                self._tell()
+                self._report_leadership()
             else:
                 return
         found = await self._api.get(REQUEST_TIMEOUT)
@@ -256,7 +256,7 @@ class LeaderElector:
         self._running = None
         if self._stopped:
             return
-        self._tell()
+        self._report_leadership()
         wait = RETRY_PERIOD if self.leads else RETRY_PERIOD * (1 + JITTER_FACTOR * self._random())
         self._next = self._clock.callLater(wait, self._begin)
 
@@ -279,7 +279,7 @@ class LeaderElector:
 
     # -- notification ------------------------------------------------------------------------------------------------
 
-    def _tell(self) -> None:
+    def _report_leadership(self) -> None:
         """Report a change of leadership, and schedule the next check for when the Lease expires."""
         leads = self.leads
         if self._expiry is not None:
@@ -287,9 +287,9 @@ class LeaderElector:
             self._expiry = None
         if leads:
             self._expiry = self._clock.callLater(self.election.remaining, self._expired)
-        if leads == self._told:
+        if leads == self._reported:
             return
-        self._told = leads
+        self._reported = leads
         if leads:
             log.info(
                 "lease acquired: this process writes exported services to the cluster",
@@ -310,7 +310,7 @@ class LeaderElector:
 
     def _expired(self) -> None:
         self._expiry = None
-        self._tell()
+        self._report_leadership()
 
     def _wall(self) -> str:
         """Return the date as a MicroTime."""

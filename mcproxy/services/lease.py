@@ -193,7 +193,7 @@ class LeaseLock:
             return parse_lease(answer.body)
         except MalformedLeaseError as error:
             todo = f"see what answers there, and remove the Lease {self._where.text} if it is broken"
-            raise LeaseUnavailableError(f"what was answered for the lease cannot be used: {error}", todo) from None
+            raise LeaseUnavailableError(f"the response for the lease is invalid: {error}", todo) from None
 
     def _refused(self, status: int) -> LeaseUnavailableError:
         cluster = self._cluster()

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from mcproxy.config.model import LeaseName, lease_of
 from mcproxy.config.model.config import Config
 from mcproxy.kube.healthz import Check
-from mcproxy.services import written_places
+from mcproxy.services import exports_state_file
 from mcproxy.services.cache_scopes import FollowedKind, Scopes, backend_keys_of, merged, scopes_of, written_scopes
 from mcproxy.services.endpoint_feed import EndpointFeed
 from mcproxy.services.endpoint_table import EndpointTable
 from mcproxy.services.exports.export_types import Exports
+from mcproxy.services.exports_state_file import Places, kinds_of
 from mcproxy.services.service_caches import ServiceCaches
-from mcproxy.services.written_places import Places, kinds_of
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.member_caches import MemberCaches
@@ -62,13 +62,13 @@ class LiveServices:
         before = self._clusters
         self._config, self._clusters = config, clusters
         if self._written is None:
-            self._written = written_places.load(config.daemon.state_dir)
+            self._written = exports_state_file.load(config.daemon.state_dir)
         came = {name: each for name, each in self._written.items() if name in clusters and name not in before}
         self._unseen = {**self._unseen, **came}
         if self.exports is None and (config.service_exports or config.service_discovery.enabled or self._unseen):
             self.exports = self._make_controller(self.caches)
-            self.exports.on_settled(self._drop_leftovers)
-        self._leftovers = {} if self.exports is None else self._left(self.exports)
+            self.exports.on_prune(self._drop_leftovers)
+        self._leftovers = {} if self.exports is None else self._find_leftovers(self.exports)
         self._follow()
         self._feed.update(backend_keys_of(config))
 
@@ -97,7 +97,7 @@ class LiveServices:
         """Save the places to which this configuration, or a former one, writes objects."""
         scopes = merged(written_scopes(config), self._leftovers)
         places = {
-            name: written_places.Written(
+            name: exports_state_file.Written(
                 tuple(sorted(kinds[FollowedKind.SLICES])),
                 (leases[name].namespace, leases[name].name),
                 FollowedKind.IMPORTS in kinds,
@@ -109,7 +109,7 @@ class LiveServices:
         places |= {name: each for name, each in (self._written or {}).items() if name not in self._clusters}
         if places != self._written:
             self._written = places
-            written_places.save(config.daemon.state_dir, places)
+            exports_state_file.save(config.daemon.state_dir, places)
 
     def _live(self, name: str) -> Cluster:
         """Return a cluster to write to: the one in force, or the last one."""
@@ -117,7 +117,7 @@ class LiveServices:
         self._last[name] = found
         return found
 
-    def _left(self, exports: ExportController) -> Scopes:
+    def _find_leftovers(self, exports: ExportController) -> Scopes:
         """Return the scopes with objects of ours in clusters that were written to, as far as they were followed.
 
         In clusters that are only read, objects with our label come from another daemon or from a user.
@@ -135,7 +135,7 @@ class LiveServices:
         }
         return merged(found, restored)
 
-    def _is_seen(self, cluster: str, written: written_places.Written) -> bool:
+    def _is_seen(self, cluster: str, written: exports_state_file.Written) -> bool:
         """Whether the caches show all objects that may remain from before the start."""
         kinds = self._scopes.get(cluster, {})
         return bool(kinds) and all(
@@ -149,7 +149,7 @@ class LiveServices:
         if self.exports is None or not self._leftovers or self._config is None:
             return
         before = self._scopes
-        self._leftovers = self._left(self.exports)
+        self._leftovers = self._find_leftovers(self.exports)
         if merged(scopes_of(self._config), self._leftovers) != before:
             self._follow()
 

@@ -100,7 +100,7 @@ class ServiceCaches:
         self._next_number = 0
         self._changed: set[ClusterServiceKey] = set()
         self._changed_clusters: dict[str, None] = {}
-        self._telling: IDelayedCall | None = None
+        self._notification: IDelayedCall | None = None
 
     def update(self, scopes: Scopes) -> None:
         """Follow a configuration, whose clusters are members already. Scopes that remain are not listed again."""
@@ -119,9 +119,9 @@ class ServiceCaches:
         clusters, self._clusters = self._clusters, {}
         for cluster in clusters.values():
             cluster.close()
-        if self._telling is not None:
-            self._telling.cancel()
-            self._telling = None
+        if self._notification is not None:
+            self._notification.cancel()
+            self._notification = None
 
     def subscribe(self, listener: ServiceListener) -> Callable[[], None]:
         """Notify `listener` of later changes, in the next turn of the reactor; returns a function that ends this."""
@@ -191,19 +191,19 @@ class ServiceCaches:
     def changed(self, keys: Iterable[ClusterServiceKey]) -> None:
         """Note changes for the next notification."""
         self._changed.update(keys)
-        self._tell_soon()
+        self._notify_soon()
 
     def changed_cluster(self, name: str) -> None:
         """Note a change of state for the next notification."""
         self._changed_clusters[name] = None
-        self._tell_soon()
+        self._notify_soon()
 
-    def _tell_soon(self) -> None:
-        if self._telling is None and self._listeners:
-            self._telling = self._clock.callLater(0, self._tell)
+    def _notify_soon(self) -> None:
+        if self._notification is None and self._listeners:
+            self._notification = self._clock.callLater(0, self._notify)
 
-    def _tell(self) -> None:
-        self._telling = None
+    def _notify(self) -> None:
+        self._notification = None
         changed, self._changed = self._changed, set()
         clusters, self._changed_clusters = self._changed_clusters, {}
         for number, listener in tuple(self._listeners.items()):
@@ -234,7 +234,7 @@ class _Cluster:
         self._member: Member | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
         self._kinds: Mapping[FollowedKind, frozenset[str]] = {}
-        self._parts: dict[tuple[FollowedKind, str], _Part] = {}  # by kind and namespace
+        self._scopes: dict[tuple[FollowedKind, str], _Scope] = {}  # by kind and namespace
 
     def update(self, member: Member, kinds: Mapping[FollowedKind, frozenset[str]]) -> None:
         self._unsubscribe()
@@ -244,13 +244,13 @@ class _Cluster:
 
     def close(self) -> None:
         self._unsubscribe()
-        parts, self._parts = self._parts, {}
-        for part in parts.values():
-            part.close()
+        scopes, self._scopes = self._scopes, {}
+        for scope in scopes.values():
+            scope.close()
 
     @property
     def stores(self) -> list[Store]:
-        return [part.store for part in self._parts.values()]
+        return [scope.store for scope in self._scopes.values()]
 
     def resource(self, kind: FollowedKind) -> GroupVersionResource | None:
         found = self._resource(kind)
@@ -273,13 +273,13 @@ class _Cluster:
         wanted = self._kinds.get(kind, frozenset())
         if namespace not in wanted and ALL not in wanted:
             return CacheState()
-        part = self._parts.get((kind, namespace)) or self._parts.get((kind, ALL))
-        if part is None:
+        scope = self._scopes.get((kind, namespace)) or self._scopes.get((kind, ALL))
+        if scope is None:
             assert self._member is not None
             discovery = self._member.discovery
             known = discovery.groups or discovery.fresh
             return CacheState(served=False if known else None, replaced=bool(known))
-        return part.state
+        return scope.state
 
     def _compose(self) -> None:
         """Acquire and release stores, according to the needed and the served kinds."""
@@ -289,23 +289,23 @@ class _Cluster:
             if resource is not None:
                 wanted |= {(kind, namespace): resource for namespace in namespaces}
         acquired = {
-            place: _Part(self, place[0], place[1], resource, self._provider, self._owner.clock)
+            place: _Scope(self, place[0], place[1], resource, self._provider, self._owner.clock)
             for place, resource in wanted.items()
-            if place not in self._parts or self._parts[place].resource != resource
+            if place not in self._scopes or self._scopes[place].resource != resource
         }
-        gone = [part for place, part in self._parts.items() if place not in wanted or place in acquired]
-        self._parts = {place: acquired.get(place) or self._parts[place] for place in wanted}
-        for part in acquired.values():
-            part.begin()
-        for part in gone:
-            part.close()
-        for part in gone:
-            self.remove_uncovered(part)
+        gone = [scope for place, scope in self._scopes.items() if place not in wanted or place in acquired]
+        self._scopes = {place: acquired.get(place) or self._scopes[place] for place in wanted}
+        for scope in acquired.values():
+            scope.begin()
+        for scope in gone:
+            scope.close()
+        for scope in gone:
+            self.remove_uncovered(scope)
         self._owner.changed_cluster(self.name)
 
-    def remove_uncovered(self, gone: _Part) -> None:
+    def remove_uncovered(self, gone: _Scope) -> None:
         """Remove the objects of a closed scope from the index, except those that another scope covers."""
-        covering = {place[1] for place in self._parts if place[0] is gone.kind}
+        covering = {place[1] for place in self._scopes if place[0] is gone.kind}
         if ALL in covering:
             return
         for key in [key for key in self.objects[gone.kind] if key.namespace not in covering]:
@@ -362,7 +362,7 @@ def _log_unless_cancelled(failure: Failure) -> None:
         log.failure("the proof of a restored cache failed unexpectedly", failure, event="internal_error")
 
 
-class _Part:
+class _Scope:
     """One kind in one namespace or all, read from a store that may have more objects, and other readers."""
 
     def __init__(

@@ -122,7 +122,7 @@ def test_a_name_of_the_clusters_own_is_refused(name: str) -> None:
         ({**role(), "apiVersion": f"{RBAC}/v1beta1"}, "only roles and bindings of rbac.authorization.k8s.io/v1"),
         ({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}}, "only roles and bindings"),
         ({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService"}, "mcproxy has the registration"),
-        ({**role(kind="Role"), "metadata": {"name": "a"}}, "it has no namespace that is one"),
+        ({**role(kind="Role"), "metadata": {"name": "a"}}, "it has no valid namespace"),
         (binding("cluster-admin"), 'it binds ClusterRole "cluster-admin", which is none of the roles'),
         (binding("plants-view"), 'it binds ClusterRole "plants-view", which is none of the roles'),
         (binding("system:auth-delegator", kind="RoleBinding", namespace="garden"), "it binds Role"),
@@ -153,7 +153,7 @@ def test_a_binding_of_a_role_that_was_refused_is_refused_too() -> None:
 def test_what_is_there_twice_is_taken_once() -> None:
     found, refused = taken(role(), role("plants-view", {**RULE, "verbs": ["delete"]}))
     assert len(found) == 1
-    assert refused == ('"ClusterRole" "plants-view": it is there twice',)
+    assert refused == ('"ClusterRole" "plants-view": it is published twice',)
 
 
 @pytest.mark.parametrize("group", ["", "apps", RBAC, "certificates.k8s.io"])

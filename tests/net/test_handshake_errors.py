@@ -74,8 +74,8 @@ def tls_client(name: str = "localhost", ca: trustme.CA = CA, *, newest: str = ""
             sends(b"CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n"),
             "the client takes the listener for an HTTP proxy (CONNECT)",
         ),
-        (sends(b"\x00" * 200), "what the client sent is not TLS"),
-        (sends(b"SSH-2.0-OpenSSH_9.2p1\r\n"), "what the client sent is not TLS"),
+        (sends(b"\x00" * 200), "the client does not send TLS"),
+        (sends(b"SSH-2.0-OpenSSH_9.2p1\r\n"), "the client does not send TLS"),
         (
             tls_client(ca=OTHER_CA),
             "the client does not trust the authority of the listener's certificate (unknown ca)",
@@ -150,7 +150,7 @@ def test_what_a_server_did_not_like(certificate: tuple[bytes, bytes] | None, pee
 def test_alerts_have_words_whatever_openssl_calls_them(prefix: str) -> None:
     assert "unknown ca" in of_client(f"{prefix} unknown ca")[0]
     assert of_client(f"{prefix} decode error")[0] == "the client ended the handshake (decode error)"
-    assert of_server(f"{prefix} internal error") == "it failed inside (internal error)"
+    assert of_server(f"{prefix} internal error") == "it has failed internally (internal error)"
 
 
 def test_a_reason_without_words_stays_as_it_is() -> None:

@@ -29,7 +29,7 @@ class Controller:
         self.left: dict[str, set[str]] = {"east": {"demo"}, "west": {"demo"}}
         self.settled: Any = None
 
-    def on_settled(self, notify: Any) -> None:
+    def on_prune(self, notify: Any) -> None:
         self.settled = notify
 
     def leftovers(self) -> dict[str, set[str]]:

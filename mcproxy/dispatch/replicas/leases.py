@@ -154,7 +154,7 @@ class Leases:
         self._amount = limit.amount  # the least of all replicas', as last seen
         self._keys: dict[int, _Key] = {}
         # (time, part of a key without a lease) of the last `lasts` seconds: the least of them counts, since a part may
-        # only grow when the leases that others have on what was not theirs have ended.
+        # only grow after the leases of others beyond their equal parts have ended.
         self._parts: deque[tuple[float, float]] = deque([(0.0, unknown_part(limit.amount, whole=limit.whole))])
         self._default: Share | None = None  # as the table has it
         self._released: list[int] = []

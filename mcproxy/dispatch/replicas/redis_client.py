@@ -181,7 +181,7 @@ def _as_unavailable(config: model.RedisConfig) -> Iterator[None]:
 
 # The beginning of an error of Redis -> the remedy.
 _TODO = {
-    "SELECT is not allowed": "take the database out of url: a cluster has one alone",
+    "SELECT is not allowed": "remove the database from url: a cluster has only one",
     "NOAUTH": "set passwordFile, and username where Redis has an ACL",
     "WRONGPASS": "see that username and passwordFile are Redis' own, then reload",
     "NOPERM": (
@@ -190,8 +190,8 @@ _TODO = {
         "+client|setname +select"
     ),
     "READONLY": "name the primary in url: this is a replica, or it became one",
-    "OOM": "give Redis more maxmemory, or a database of its own",
-    "LOADING": "wait: Redis reads its data",
+    "OOM": "give Redis more maxmemory, or mcproxy a separate Redis",
+    "LOADING": "wait: Redis is loading its data",
     "MASTERDOWN": "name the primary in url, and see that it runs",
     "CLUSTERDOWN": "see that all slots of the cluster are served",
     "MISCONF": "see why Redis cannot write its data to disk",

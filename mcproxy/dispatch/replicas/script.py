@@ -20,7 +20,7 @@ class How(StrEnum):
 
     RENEW = "0"
     RELEASE = "1"  # release the lease, for the equal part
-    WANT_MORE = "2"  # announce a want above the equal part: other replicas then lease what they want, which is less
+    WANT_MORE = "2"  # announce a want above the equal part: other replicas then lease only as much as they want
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def parse(reply: Any, asks: Sequence[Ask]) -> LimitAnswer:
         time, joined, seen, known, members, rank, limit, differing, noted, granted = reply
         count = _whole(members, 1, _MOST_MEMBERS)
         if len(granted) != len(asks):
-            raise ValueError(f"{len(granted)} answers to {len(asks)} questions")
+            raise ValueError(f"{len(granted)} responses to {len(asks)} requests")
         return LimitAnswer(
             time=_whole(time, 0, _LONGEST),
             joined_for=_whole(joined, 0, _LONGEST) / 1000,
@@ -138,7 +138,7 @@ def parse(reply: Any, asks: Sequence[Ask]) -> LimitAnswer:
             granted=tuple(_granted(item, ask, count) for item, ask in zip(granted, asks, strict=True)),
         )
     except (TypeError, IndexError, KeyError, OverflowError) as error:
-        raise ValueError(f"not an answer of the script: {error}") from None
+        raise ValueError(f"not a response of the script: {error}") from None
 
 
 def _granted(item: Any, ask: Ask, members: int) -> Granted:
@@ -153,14 +153,14 @@ def _granted(item: Any, ask: Ask, members: int) -> Granted:
 def _whole(value: Any, least: int, most: int) -> int:
     number = int(value)
     if not least <= number <= most:
-        raise ValueError(f"not an answer of the script: {number} is not between {least} and {most}")
+        raise ValueError(f"not a response of the script: {number} is not between {least} and {most}")
     return number
 
 
 def _amount(value: Any, least: float = 0.0) -> float:
     number = float(value)
     if not least <= number <= _MOST:  # NaN is not, either
-        raise ValueError(f"not an answer of the script: an amount of {number}")
+        raise ValueError(f"not a response of the script: an amount of {number}")
     return number
 
 

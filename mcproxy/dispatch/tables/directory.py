@@ -50,9 +50,9 @@ class DirectoryFullError(Exception):
 
 
 class RecordUse:
-    """One use of a record: the table that counts by it has this, and has ended when this is collected.
+    """One use of a record: the table that counts by it owns this, and has ended when this is collected.
 
-    A class of its own, since compiled objects take no weak references.
+    A separate class, since compiled objects take no weak references.
     """
 
     def __init__(self, record: int) -> None:

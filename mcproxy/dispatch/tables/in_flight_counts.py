@@ -161,18 +161,18 @@ class InFlightCounts:
         base, _, mutex, region = place
         pointer = self._pointers[mutex]
         words = self._words
-        told = 0
+        given = 0
         if code := self._try_lock(pointer):
             self._mutexes.lock_slowly(mutex, code)
         try:
             words[base + self._column] -= 1
             words[base + C_TOTAL] -= 1
             if words[base + C_WAITING]:
-                told = hand_over(self._memory, self._record, base, region, self._seconds())
+                given = hand_over(self._memory, self._record, base, region, self._seconds())
         finally:
             self._unlock(pointer)
-        if told & ~self._bit:  # the limiter of this process asks for its own place at once
-            self._wake(told & ~self._bit)
+        if given & ~self._bit:  # the limiter of this process asks for its own place at once
+            self._wake(given & ~self._bit)
 
     def count(self, key: str) -> int:
         """Return the number in flight for a key, in all processes."""
@@ -197,7 +197,7 @@ class InFlightCounts:
                 self._places.pop(key, None)
                 return False  # polled again soon
             words[base + C_WAITING] |= self._bit
-            told = hand_over(self._memory, self._record, base, place.region, self._seconds())
+            given = hand_over(self._memory, self._record, base, place.region, self._seconds())
             admitted = bool(words[base + C_RESERVED] & self._bit)
             if admitted:
                 self._has_taken(base)  # it counts for this process already
@@ -210,8 +210,8 @@ class InFlightCounts:
                 self.in_use += 1
         finally:
             self._mutexes.release(place.mutex)
-        if told & ~self._bit:
-            self._wake(told & ~self._bit)
+        if given & ~self._bit:
+            self._wake(given & ~self._bit)
         return admitted
 
     def was_given(self, key: str) -> bool:
@@ -224,7 +224,7 @@ class InFlightCounts:
         place = self._held[key][0] if key in self._held else self._find(key)
         base = place.base
         words = self._words
-        told = 0
+        given = 0
         self._mutexes.lock(place.mutex)
         try:
             if words[base] == place.tag:
@@ -236,11 +236,11 @@ class InFlightCounts:
                     words[base + self._column] -= 1
                     words[base + C_TOTAL] -= 1
                 if words[base + C_WAITING]:
-                    told = hand_over(self._memory, self._record, base, place.region, self._seconds())
+                    given = hand_over(self._memory, self._record, base, place.region, self._seconds())
         finally:
             self._mutexes.release(place.mutex)
-        if told:
-            self._wake(told)
+        if given:
+            self._wake(given)
 
     def note_refused(self, key: str) -> None:
         """Count a request that has to wait without a `take`, as demand for the limits over replicas."""
@@ -305,7 +305,7 @@ def hand_over(memory: Memory, record: int, base: int, region: int, time: float) 
     maximum = words[base + C_OWN_MAXIMUM]
     if maximum == ALL_ONES or time >= memory.floats[record + D_LEASES_END]:
         maximum = words[record + D_MAXIMUM]
-    told = 0
+    given = 0
     while words[base + C_TOTAL] < maximum:
         reserved = words[base + C_RESERVED]
         wanting = words[base + C_WAITING] & ~reserved
@@ -321,5 +321,5 @@ def hand_over(memory: Memory, record: int, base: int, region: int, time: float) 
         words[base + C_TOTAL] += 1
         words[theirs] += 1
         words[done] = 0
-        told |= bit
-    return told
+        given |= bit
+    return given

@@ -133,7 +133,7 @@ class NoMutexes:
         """Never called: `try_lock` has locked."""
 
 
-def tell(wakers: Sequence[int], columns: int) -> None:
+def wake(wakers: Sequence[int], columns: int) -> None:
     """Wake the processes of the columns whose bits are set, by their eventfds."""
     while columns:
         bit = columns & -columns

@@ -29,7 +29,7 @@ _TID_MASK = 0x3FFFFFFF  # FUTEX_TID_MASK: the kernel reads the holder's thread i
 _TRIES = 30
 # Seconds of waiting before a check whether the holder is stopped; two checks, so that a short stop kills no process.
 _PATIENCE = 0.1
-_LOOK_EVERY = 0.0005  # seconds
+_POLL_INTERVAL = 0.0005  # seconds
 
 
 class _Timespec(ctypes.Structure):
@@ -105,13 +105,13 @@ class Mutexes:
         while code in (errno.EBUSY, errno.ETIMEDOUT):
             code = self._timed_lock(pointer, _PATIENCE)
             if code == errno.ETIMEDOUT:
-                suspect = self._look_at_holder(pointer, suspect)
+                suspect = self._check_holder(pointer, suspect)
         if code == errno.EOWNERDEAD:
             self._repair(number)
             code = self._consistent(pointer)
         self._check(code)
 
-    def _look_at_holder(self, pointer: ctypes.c_void_p, suspect: int) -> int:
+    def _check_holder(self, pointer: ctypes.c_void_p, suspect: int) -> int:
         """Return the holder if it is stopped, else 0; kill it if it is `suspect`."""
         holder = self._holder(pointer)
         if not holder or not self._may_kill(holder) or not _is_stopped(holder):
@@ -164,17 +164,17 @@ def _timed_lock(library: Any) -> Callable[[ctypes.c_void_p, float], int]:
         timespec = ctypes.byref(_Timespec(int(until), int(until % 1 * 1e9)))
         return int(clock_lock(pointer, time.CLOCK_MONOTONIC, timespec))
 
-    def look(pointer: ctypes.c_void_p, seconds: float) -> int:
+    def poll(pointer: ctypes.c_void_p, seconds: float) -> int:
         until = time.monotonic() + seconds
         while code := int(library.pthread_mutex_trylock(pointer)):
             if code != errno.EBUSY:
                 return code
             if time.monotonic() >= until:
                 return errno.ETIMEDOUT
-            time.sleep(_LOOK_EVERY)
+            time.sleep(_POLL_INTERVAL)
         return 0
 
-    return look if clock_lock is None else lock
+    return poll if clock_lock is None else lock
 
 
 def _is_stopped(pid: int) -> bool:

@@ -40,7 +40,7 @@ from mcproxy.dispatch.tables.layout import (
     S_TAKEN,
 )
 from mcproxy.dispatch.tables.limit_shares import Demand, LimitId, Share
-from mcproxy.dispatch.tables.memory import Memory, count_slots, tell
+from mcproxy.dispatch.tables.memory import Memory, count_slots, wake
 from mcproxy.dispatch.tables.slot_table import BucketSlots, CountSlots, SlotPlace, SlotTable
 
 _RETURNED_AT_ONCE = 64  # keys with each call of `demands`: a millisecond or two
@@ -52,13 +52,13 @@ class SharedMemory:
     def __init__(
         self,
         memory: Memory,
-        tell: Callable[[int], None],
+        wake: Callable[[int], None],
         seconds: Callable[[], float],
         wakers: tuple[int, ...] = (),
     ) -> None:
-        """`tell(columns)` wakes the processes whose bits are set, by their `wakers` if there are several."""
+        """`wake(columns)` wakes the processes whose bits are set, by their `wakers` if there are several."""
         self.memory = memory
-        self.tell = tell
+        self.wake = wake
         #: An eventfd for each column; a process listens to its own, and writes to the others'.
         self.wakers = wakers
         self._seconds = seconds
@@ -84,7 +84,7 @@ class SharedMemory:
                 os.close(fd)
             raise
         wakers = tuple(opened[1:])
-        return cls(memory, partial(tell, wakers), seconds, wakers)
+        return cls(memory, partial(wake, wakers), seconds, wakers)
 
     @property
     def fd(self) -> int:
@@ -105,18 +105,18 @@ class SharedMemory:
         """Release the requests in flight of a column whose process has ended, and wake the waiting processes."""
         words = self.memory.words
         words[layout.H_PIDS + column] = 0
-        told = 0
+        given = 0
         for region in range(layout.REGIONS):
             mutex = layout.COUNTS_MUTEX + region
             self.memory.mutexes.lock(mutex)
             try:
                 for base in count_slots(self.memory, region):
                     if words[base + C_COLUMNS + column] or words[base + C_WAITING] >> column & 1:
-                        told |= self._take_off(base, layout.REGIONS + region, column)
+                        given |= self._take_off(base, layout.REGIONS + region, column)
             finally:
                 self.memory.mutexes.release(mutex)
         self._directory.reclaim(column)
-        self.tell(told)
+        self.wake(given)
 
     def demands(self, limit: LimitId) -> list[Demand]:
         """Return the demand for a limit over replicas since the last call, with the requests in flight."""
@@ -177,7 +177,7 @@ class SharedMemory:
         if place is None:
             self._returning.get(limit, {}).pop(key, None)
             return
-        told = 0
+        given = 0
         self.memory.mutexes.lock(place.mutex)
         try:
             if self.memory.words[place.base] != tag:
@@ -188,10 +188,10 @@ class SharedMemory:
                 maximum = None if share is None else share.maximum
                 own = layout.NO_MAXIMUM if maximum is None else maximum
                 self.memory.words[place.base + C_OWN_MAXIMUM] = ALL_ONES if share is None else own
-                told = hand_over(self.memory, record, place.base, place.region, self._seconds())
+                given = hand_over(self.memory, record, place.base, place.region, self._seconds())
         finally:
             self.memory.mutexes.release(place.mutex)
-        self.tell(told)
+        self.wake(given)
 
     def _set_rate(self, limit: LimitId, key: int, record: int, place: SlotPlace, share: Share | None) -> None:
         words, floats = self.memory.words, self.memory.floats
@@ -233,17 +233,17 @@ class SharedMemory:
         """After a maximum was raised for all keys: hand over the new places."""
         words = self.memory.words
         owner = words[record + D_OWNER]
-        told = 0
+        given = 0
         for region in range(layout.REGIONS):
             mutex = layout.COUNTS_MUTEX + region
             self.memory.mutexes.lock(mutex)
             try:
                 for base in count_slots(self.memory, region):
                     if words[base + S_OWNER] == owner and words[base + C_WAITING]:
-                        told |= hand_over(self.memory, record, base, layout.REGIONS + region, self._seconds())
+                        given |= hand_over(self.memory, record, base, layout.REGIONS + region, self._seconds())
             finally:
                 self.memory.mutexes.release(mutex)
-        self.tell(told)
+        self.wake(given)
 
 
 class Demands:

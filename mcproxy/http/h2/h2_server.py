@@ -312,7 +312,7 @@ class H2ServerConnection(H2Connection[H2Exchange]):
     def log_stream_error(self, cause: str) -> None:
         """A stream was reset because of an error of the client."""
         log.info(
-            "a request is refused: it breaks the protocol",
+            "a request is refused: it violates the protocol",
             event="request_malformed",
             client=self._client_name(),
             cause=cause,

@@ -155,7 +155,7 @@ class WorkerLink(Link):
             except FrameError:
                 raise
             except Exception:  # the other requests of the worker must not suffer from it
-                log.failure("a bug in the handling of a request", event="internal_error")
+                log.failure("handling a request failed unexpectedly", event="internal_error")
                 known.exchange.abort()
                 known.cancel()
 
@@ -228,7 +228,7 @@ class WorkerLink(Link):
             else:
                 exchange.refuse(refusal, "")
         except Exception:
-            log.failure("a bug in the handling of a request", event="internal_error")
+            log.failure("handling a request failed unexpectedly", event="internal_error")
             if exchange.responded:
                 exchange.abort()
             else:

@@ -65,7 +65,7 @@ class Views:
         self._followed: set[tuple[str, FollowedKind, str]] = set()
 
     def view(self, cluster: str, key: ServiceKey, *, multicluster: bool) -> ClusterView:
-        """Return what is known of a service in a cluster.
+        """Return the known state of a service in a cluster.
 
         `multicluster`: whether to read ServiceExports and ServiceImports. State that was restored from a file and not
         confirmed by the cluster since counts as unknown: it may be older than the objects derived from it.
@@ -209,7 +209,7 @@ class ClusterIdentities:
         self._caches = caches
         self._found: dict[str, ClusterSetIdentity] = {}
 
-    def look(self, exports: Exports) -> Collection[str]:
+    def refresh(self, exports: Exports) -> Collection[str]:
         """Read the ClusterProperties of all clusters; return the clusters whose id has changed."""
         discovery = exports.discovery
         clusters = dict.fromkeys(discovery.clusters if discovery.enabled else ())
@@ -227,7 +227,7 @@ class ClusterIdentities:
         sets = {each.clusterset for each in self._found.values() if each.clusterset}
         if len(sets) > 1 and sets != {each.clusterset for each in before.values() if each.clusterset}:
             log.warn(
-                "clusters of serviceDiscovery say that they are members of different clustersets",
+                "clusters of serviceDiscovery claim to be members of different clustersets",
                 event="clustersets_differ",
                 cause=", ".join(f"{name}: {each.clusterset}" for name, each in self._found.items() if each.clusterset),
                 todo=f"set the ClusterProperty {CLUSTERSET_ID} alike, or name the clusters of one set in `clusters`",
@@ -290,7 +290,7 @@ class UnreachableSources:
         for source in self._since.keys() - self._services.keys():
             self._forget(source)
 
-    def look(self, cluster: str, is_followed: Callable[[str, str], bool]) -> None:
+    def check(self, cluster: str, is_followed: Callable[[str, str], bool]) -> None:
         """Check whether the sources in a cluster are followed."""
         for source, services in self._services.items():
             if source[0] != cluster:
@@ -300,7 +300,7 @@ class UnreachableSources:
                 self._is_away(source, after)
             elif source in self._since:
                 self._forget(source)
-                self._tell(source)
+                self._mark_services(source)
 
     def _is_away(self, source: _Source, after: Collection[float]) -> None:
         began, _ = self._since.setdefault(source, (self._clock.seconds(), wall_seconds(self._clock)))
@@ -336,9 +336,9 @@ class UnreachableSources:
 
     def _is_due(self, source: _Source, seconds: float) -> None:
         del self._timers[*source, seconds]
-        self._tell(source)
+        self._mark_services(source)
 
-    def _tell(self, source: _Source) -> None:
+    def _mark_services(self, source: _Source) -> None:
         self._mark([key for key, after in self._services.get(source, ()) if after])
 
 

@@ -51,7 +51,7 @@ class ExportController:
         self._clock = parts.clock
         self._own = ManagedObjects(caches)
         self._quotas = ExportQuotas(caches)
-        self._turns = WorkTurns(self._clock, self._work_out, self._write)
+        self._turns = WorkTurns(self._clock, self._compute, self._write)
         self._mark = self._turns.mark
         self._unreachable = UnreachableSources(self._clock, self._mark)
         self._identities = ClusterIdentities(caches)
@@ -59,7 +59,7 @@ class ExportController:
         self._exports: Exports | None = None
         self._targets: dict[str, WritableCluster] = {}
         self._state = DesiredState(self._views.holder)
-        self._known: dict[str, object] = {}
+        self._confirmed: dict[str, object] = {}
         #: the objects of ours in each cluster when a service was computed; None: the cluster was unknown then
         self._considered: dict[ServiceKey, dict[str, frozenset[tuple[FollowedKind, str]] | None]] = {}
         self._derived: dict[tuple[str, str], ServiceKey] = {}  # by the name of the object derived from a service
@@ -86,13 +86,13 @@ class ExportController:
             target = self._targets.pop(name)
             retired = Deferred.fromCoroutine(target.retire())
             retired.addErrback(lambda failure: log.failure("freeing a lease failed", failure, event="internal_error"))
-        self._known.clear()
+        self._confirmed.clear()
         self._unreachable.update(exports)
-        self._identities.look(exports)
+        self._identities.refresh(exports)
         for cluster in self._caches.clusters:
-            self._unreachable.look(cluster, self._views.is_followed)
-            self._mark(self._own.look_at_all(cluster))
-            self._mark(self._quotas.look_at_all(cluster))
+            self._unreachable.check(cluster, self._views.is_followed)
+            self._mark(self._own.reindex_cluster(cluster))
+            self._mark(self._quotas.reindex_cluster(cluster))
         for name, live in clusters.items():
             if name not in self._targets:
                 target = self._targets[name] = WritableCluster(
@@ -128,7 +128,7 @@ class ExportController:
         self.stop()
         await gatherResults([Deferred.fromCoroutine(target.retire()) for target in targets])
 
-    def on_settled(self, notify: Callable[[], None]) -> None:
+    def on_prune(self, notify: Callable[[], None]) -> None:
         """Call `notify` periodically, to re-check what no event announces."""
         self._settled = notify
 
@@ -144,8 +144,8 @@ class ExportController:
         for place in keys:
             if not place.namespace:
                 continue
-            self._mark(self._own.look(place))
-            self._mark(self._quotas.look(place))
+            self._mark(self._own.reindex(place))
+            self._mark(self._quotas.reindex(place))
             names = (ServiceKey(place.namespace, place.service), self._derived.get((place.namespace, place.service)))
             self._mark(key for key in names if key is not None and self._is_tracked(key))
 
@@ -155,7 +155,7 @@ class ExportController:
         if exports is None or not places:
             return
         if any(place.service in (CLUSTER_ID, CLUSTERSET_ID) for place in places):
-            self._look_at_identities(exports)
+            self._refresh_identities(exports)
         flips = {(place.cluster, place.service) for place in places if self._views.namespace_flipped(place)}
         if flips:
             names = {name for _, name in flips}
@@ -164,8 +164,8 @@ class ExportController:
             if cluster in self._targets:
                 self._targets[cluster].writer.unblock(name)
 
-    def _look_at_identities(self, exports: Exports) -> None:
-        renamed = self._identities.look(exports)
+    def _refresh_identities(self, exports: Exports) -> None:
+        renamed = self._identities.refresh(exports)
         if renamed:
             self._mark([key for key in self._tracked() if not self._clusters_of(key).isdisjoint(renamed)])
 
@@ -174,15 +174,15 @@ class ExportController:
         exports = self._exports
         if exports is None:
             return
-        self._mark(self._own.look_at_all(cluster))
-        self._mark(self._quotas.look_at_all(cluster))
-        self._look_at_identities(exports)
+        self._mark(self._own.reindex_cluster(cluster))
+        self._mark(self._quotas.reindex_cluster(cluster))
+        self._refresh_identities(exports)
         keys = [key for key in self._tracked() if cluster in self._clusters_of(key)]
         known = self._views.known(cluster, {key.namespace for key in keys}, multicluster=self._is_multicluster(cluster))
-        if self._known.get(cluster) != known:  # otherwise it only went away or came back
-            self._known[cluster] = known
+        if self._confirmed.get(cluster) != known:  # otherwise it only went away or came back
+            self._confirmed[cluster] = known
             self._mark(keys)
-        self._unreachable.look(cluster, self._views.is_followed)
+        self._unreachable.check(cluster, self._views.is_followed)
         target = self._targets.get(cluster)
         if (
             target is not None
@@ -250,7 +250,7 @@ class ExportController:
 
     # -- the work -----------------------------------------------------------------------------------------------------
 
-    def _work_out(self, key: ServiceKey) -> None:
+    def _compute(self, key: ServiceKey) -> None:
         exports = self._exports
         assert exports is not None
         views = {
@@ -345,7 +345,7 @@ class ExportController:
         """Note the foreign objects in the way: their deletion need not cause an event."""
         target.foreign.keep(key, places)
         for place in places:
-            if target.foreign.note(key, place, "an object of this name is there that is not ours: it is left alone"):
+            if target.foreign.note(key, place, "a foreign object has the name of one of ours: it is not changed"):
                 what = f"{place.resource} {place.name} in namespace {place.namespace} is not one of mcproxy's"
                 message = f"{what}, so it is left alone: rename it, or remove it"
                 self._problem_log.tell(ExportProblem(key, ProblemKind.FOREIGN_OBJECT, place.cluster, "", message))
@@ -367,7 +367,7 @@ class ExportController:
     # -- what is shown ------------------------------------------------------------------------------------------------
 
     def problems(self) -> tuple[ExportProblem, ...]:
-        """Return what is wrong with exported services."""
+        """Return the problems of exported services."""
         return self._state.problems()
 
     def figures(self) -> dict[str, Any]:

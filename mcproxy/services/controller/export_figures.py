@@ -116,17 +116,17 @@ class ProblemLog:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._said: dict[ServiceKey, frozenset[tuple[str, str, str]]] = {}
+        self._logged: dict[ServiceKey, frozenset[tuple[str, str, str]]] = {}
         self._once = LogOnce(_LINES_PERIOD, burst=_MOST_LINES)
 
     def take(self, key: ServiceKey, problems: Sequence[ExportProblem]) -> None:
         """Set the current problems of a service."""
-        before = self._said.get(key, frozenset())
+        before = self._logged.get(key, frozenset())
         now = frozenset((each.kind, each.cluster, each.export) for each in problems)
         if now:
-            self._said[key] = now
+            self._logged[key] = now
         else:
-            self._said.pop(key, None)
+            self._logged.pop(key, None)
         for each in problems:
             if (each.kind, each.cluster, each.export) not in before:
                 self.tell(each)

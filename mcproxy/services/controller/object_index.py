@@ -34,7 +34,7 @@ class ManagedObjects:
         self._at: dict[ClusterServiceKey, frozenset[Found]] = {}
         self._of: dict[ServiceKey, dict[str, Counter[tuple[FollowedKind, str]]]] = {}
 
-    def look(self, place: ClusterServiceKey) -> Collection[ServiceKey]:
+    def reindex(self, place: ClusterServiceKey) -> Collection[ServiceKey]:
         """Re-index a Service of a cluster; return the services that have, or had, objects of ours there."""
         before = self._at.get(place, frozenset())
         now = frozenset(self._found(place))
@@ -55,14 +55,14 @@ class ManagedObjects:
                 del self._of[source]
         return {source for source, _, _ in before | now}
 
-    def look_at_all(self, cluster: str) -> Collection[ServiceKey]:
-        """Look at everything that is known of a cluster, and at what was."""
+    def reindex_cluster(self, cluster: str) -> Collection[ServiceKey]:
+        """Re-index all known Services of a cluster, and the former ones."""
         places = {place for place in self._at if place.cluster == cluster}
         for kind in (*_KINDS, FollowedKind.SLICES):
             for item in self._caches.objects(cluster, kind):
                 if source_of(kind.resource, item.namespace, item.labels) is not None:
                     places |= self._places(cluster, kind, item)
-        return {source for place in places for source in self.look(place)}
+        return {source for place in places for source in self.reindex(place)}
 
     def clusters(self, source: ServiceKey) -> Collection[str]:
         """Return the clusters with objects of ours derived from a service."""
@@ -182,7 +182,7 @@ class ExportQuotas:
         """Whether the ServiceExport of a service in a cluster is within the quota."""
         return cluster in self._of and key in self._of[cluster]
 
-    def look(self, place: ClusterServiceKey) -> Collection[ServiceKey]:
+    def reindex(self, place: ClusterServiceKey) -> Collection[ServiceKey]:
         """Re-index a Service of a cluster; return other services that have come within the quota or left it."""
         key = ServiceKey(place.namespace, place.service)
         item = self._caches.get(FollowedKind.EXPORTS, place)
@@ -193,8 +193,8 @@ class ExportQuotas:
             quota = self._of[place.cluster] = ExportQuota()
         return quota.add(key, item.created)
 
-    def look_at_all(self, cluster: str) -> Collection[ServiceKey]:
-        """Look at everything that is known of a cluster, and at what was."""
+    def reindex_cluster(self, cluster: str) -> Collection[ServiceKey]:
+        """Re-index all known Services of a cluster, and the former ones."""
         found = {ServiceKey(item.namespace, item.name) for item in self._caches.objects(cluster, FollowedKind.EXPORTS)}
         found.update(self._of.get(cluster, ()))
-        return {each for key in found for each in self.look(ClusterServiceKey(cluster, *key))}
+        return {each for key in found for each in self.reindex(ClusterServiceKey(cluster, *key))}

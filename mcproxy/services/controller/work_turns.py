@@ -34,12 +34,12 @@ class WorkTurns:
     def __init__(
         self,
         clock: IReactorTime,
-        work_out: Callable[[ServiceKey], None],
+        compute: Callable[[ServiceKey], None],
         compare: Callable[[ServiceKey, set[str] | None], None],
     ) -> None:
         """`compare` is called with a service and the clusters to compare it with; None means all."""
         self._clock = clock
-        self._work_out = work_out
+        self._compute = compute
         self._compare_with = compare
         self._dirty: dict[ServiceKey, None] = {}
         self._compare: dict[ServiceKey, set[str] | None] = {}
@@ -122,7 +122,7 @@ class WorkTurns:
                     if rests:
                         waiting[key] = None
                     else:
-                        self._work_out(key)
+                        self._compute(key)
                 else:
                     clusters = self._compare.pop(key)
                     if rests:

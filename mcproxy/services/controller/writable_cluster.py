@@ -67,13 +67,13 @@ class WritableCluster:
         )
         self.foreign = ObjectProblems(_MAX_FOREIGN)
         """Foreign objects with the name of an object of ours."""
-        self._tell = changed
+        self._notify = changed
 
     def _changed(self, leads: bool) -> None:
         if not leads:
             self.writer.clear()
             self.foreign.clear()
-        self._tell(self.name, leads)
+        self._notify(self.name, leads)
 
     def stop(self) -> None:
         """Stop writing at once."""

@@ -119,7 +119,7 @@ def with_zone_hint(found: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def is_ready(found: Mapping[str, Any]) -> bool:
-    """Whether an endpoint is ready; one that does not say so is (discovery.k8s.io/v1, EndpointConditions)."""
+    """Whether an endpoint is ready, which is the default (discovery.k8s.io/v1, EndpointConditions)."""
     return found["conditions"].get("ready") is not False
 
 

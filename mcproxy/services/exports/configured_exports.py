@@ -115,7 +115,7 @@ def _import_same_name(
         work.report.count(
             cluster,
             ProblemKind.INVALID_SERVICE_TYPE,
-            f"Service {key.service} has type ExternalName there, so that endpoints mean nothing: rename it, or leave"
+            f"Service {key.service} has type ExternalName there, so that it cannot have endpoints: rename it, or leave"
             " this cluster out of `to`",
         )
     else:
@@ -144,7 +144,7 @@ def _import(
             report.count(
                 cluster,
                 ProblemKind.NO_NAMESPACE,
-                f"there is no namespace {key.namespace}, so nothing is imported: create it",
+                f"namespace {key.namespace} does not exist, so nothing is imported: create it",
             )
         return
     work.kept |= observed.slices_of(frozenset(map(label_value, unknown)), mcs=False)
@@ -279,7 +279,7 @@ def _sources(export: model.ServiceExport, views: Mapping[str, ClusterView], repo
                 report.count(cluster, ProblemKind.UNREADABLE, f"the Service cannot be read: {error}")
                 continue
         if read is not None and read.imported and export.made_as is model.ExportAs.SAME_NAME:
-            read = None  # it is the one that was made here, because there was none
+            read = None  # mcproxy has created it here, since the cluster had none
         if read is None and not (export.ports and view.slices):
             report.count(
                 cluster,

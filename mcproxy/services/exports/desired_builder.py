@@ -138,7 +138,7 @@ class DesiredBuilder:
         self._observed: dict[str, ExistingObjects] = {}
 
     def known(self, cluster: str) -> bool:
-        """Whether anything can be concluded from what is known of a cluster."""
+        """Whether the state of a cluster is known, so that conclusions can be drawn from it."""
         return known(self.views, cluster)
 
     def cluster_id(self, cluster: str) -> str:
@@ -160,6 +160,6 @@ class DesiredBuilder:
 
 
 def known(views: Mapping[str, ClusterView], cluster: str) -> bool:
-    """Whether anything can be concluded from what is known of a cluster."""
+    """Whether the state of a cluster is known, so that conclusions can be drawn from it."""
     view = views.get(cluster)
     return view is not None and view.known

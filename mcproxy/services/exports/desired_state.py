@@ -111,7 +111,7 @@ class DesiredState:
                 ProblemKind.NAME_TAKEN,
                 place.cluster,
                 "",
-                f"{place.resource} {place.name} is service {winner.service}'s, so that this one's is not there",
+                f"{place.resource} {place.name} belongs to service {winner.service}, so this service does not get it",
             )
             # Nearly all of some ten thousand objects have one claim: only multiple claims are sorted.
             for place, claims in sorted(each for each in self._claims.items() if len(each[1]) > 1)

@@ -91,7 +91,7 @@ def read_slices(
         report.count(
             cluster,
             ProblemKind.TOO_MANY,
-            f"EndpointSlice {name} is one too many: {most.slices} slices and {most.endpoints} endpoints of a service"
+            f"EndpointSlice {name} exceeds the limit: {most.slices} slices and {most.endpoints} endpoints of a service"
             " are exported",
         )
     return tuple(slices)

@@ -287,7 +287,7 @@ class ServiceBehindAPIServer:
     async def _open(self) -> ClientStream:
         cluster = self._cluster()
         if self._gone or cluster is None:
-            raise TargetGone("the service is no endpoint any more")
+            raise TargetGone("the service is not an endpoint any more")
         try:
             await cluster.credentials.ready()
         except CredentialError:  # its source has logged why

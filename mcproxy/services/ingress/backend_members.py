@@ -227,7 +227,7 @@ class BackendMember:
     def _went_out(self, endpoint: BackendEndpoint, seconds: float) -> None:
         self._ejected(self.service, self.cluster)
         log.warn(
-            "an endpoint of an ingress is out: it failed",
+            "an endpoint of an ingress is out: its requests failed",
             event="ingress_endpoint_out",
             service=self.service,
             cluster=self.cluster,

@@ -46,7 +46,7 @@ def cookie_pattern(name: bytes, value: bytes) -> re.Pattern[bytes]:
 class CookieAffinity:
     """The cookies of one backend."""
 
-    __slots__ = ("_age", "_backend", "_keys", "_known", "_members", "_pattern", "_same_site", "_tokens", "name")
+    __slots__ = ("_age", "_backend", "_by_value", "_keys", "_members", "_pattern", "_same_site", "_tokens", "name")
 
     def __init__(self, backend: IngressBackend, keys: Sequence[bytes]) -> None:
         """`keys`: the first makes cookies, all are accepted."""
@@ -60,7 +60,7 @@ class CookieAffinity:
         self._age = b"; Max-Age=%d" % age if age else b""
         self._same_site = cookie.same_site
         self._pattern = cookie_pattern(self.name, rb"[\w-]{22}")
-        self._known: dict[bytes, BackendEndpoint] = {}
+        self._by_value: dict[bytes, BackendEndpoint] = {}
         self._members: tuple[Sequence[BackendEndpoint], ...] = ()
         self._tokens: dict[BackendEndpoint, tuple[bytes, ...]] = {}  # by key
 
@@ -77,12 +77,12 @@ class CookieAffinity:
             self._tokens[endpoint] = tokens
             for token in tokens:
                 known[token] = endpoint
-        self._known = known
+        self._by_value = known
 
     def endpoint_of(self, fields: bytes) -> BackendEndpoint | None:
         """Return the endpoint in the cookie of a request; None if there is no cookie, or the endpoint is gone."""
         for value in self._pattern.findall(fields):
-            found = self._known.get(value)
+            found = self._by_value.get(value)
             if found is not None:
                 return found
         return None

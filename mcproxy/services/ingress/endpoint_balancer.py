@@ -111,7 +111,7 @@ class EndpointBalancer:
     def available(self) -> bool:
         """Whether there is an endpoint for a request."""
         if self._dirty:
-            self._look()
+            self._update_candidates()
         return bool(self._among)
 
     def pick(self, tried: Container[BackendEndpoint] = (), key: bytes = b"") -> BackendEndpoint | None:
@@ -120,7 +120,7 @@ class EndpointBalancer:
         `key` is the client's key for ConsistentHash.
         """
         if self._dirty:
-            self._look()
+            self._update_candidates()
         only = self._only
         if only >= 0 and not tried and not self._least and not self._hashes and self._warm_at == -inf:  # the usual case
             turns = self._turns[only]
@@ -142,7 +142,7 @@ class EndpointBalancer:
     def may_choose(self, endpoint: BackendEndpoint) -> bool:
         """Whether an endpoint is a candidate, so that a client may stay with it."""
         if self._dirty:
-            self._look()
+            self._update_candidates()
         if self._chosen is None:
             self._chosen = frozenset(each for index in self._among for each in self._turns[index])
         return endpoint in self._chosen
@@ -196,7 +196,7 @@ class EndpointBalancer:
         self._next[cluster] = after
         return best
 
-    def _look(self) -> None:
+    def _update_candidates(self) -> None:
         """Compute the candidates."""
         self._dirty = False
         self._chosen = None

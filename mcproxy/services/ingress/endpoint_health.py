@@ -221,7 +221,7 @@ class HealthChecks:
                 cluster=self._cluster,
                 endpoint=endpoint.name,
                 cause=problem,
-                todo="see that pod; `healthCheck` of the backend says what is asked",
+                todo="see that pod; `healthCheck` of the backend has the path of the request",
                 log_subject=("ingress endpoint", self._service, self._cluster, endpoint.name),
             )
         else:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 log = Logger(__name__)
 
 _TODO = {
-    408: "see the network to the client; limits.headTimeout is how long a head has",
+    408: "see the network to the client; limits.headTimeout is the time for a head",
     413: "raise filters.bodyBytes of the rule, or limits.bodyBytes, if the body is to be accepted",
     414: "raise limits.targetBytes, if the URI is to be accepted",
     431: "raise limits.headBytes or limits.headers, if the head is to be accepted",
@@ -151,7 +151,7 @@ def refusal(connection: ServerConnection, problem: ProtocolError) -> tuple[bytes
     else:
         todo = _TODO.get(problem.status, "see what the client is")
     log.info(
-        "a request is refused: it breaks the protocol",
+        "a request is refused: it violates the protocol",
         event="request_malformed",
         listener=connection.factory.name,
         client=str(getattr(connection.client, "host", UNIX)),

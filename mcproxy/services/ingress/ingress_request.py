@@ -170,7 +170,7 @@ class IngressRequest(RequestInFlight):
 
     def fail(self) -> None:
         """Answer with 500, from an except clause: it is a bug."""
-        log.failure("a bug in the handling of a request", event="internal_error")
+        log.failure("handling a request failed unexpectedly", event="internal_error")
         if self.exchange.responded:
             self.exchange.abort()
         else:

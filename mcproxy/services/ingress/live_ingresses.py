@@ -102,9 +102,9 @@ class Ingresses:
             else:
                 before = before or replaced.get(_service(backend))
                 backends[backend] = Backend(backend, own, resources.random, keys, before, resources.clock.seconds)
-        parts = _Parts(backends, {} if previous is None else previous.shares)
+        rule_shares = _RuleShares(backends, {} if previous is None else previous.shares)
         handlers = {
-            listener.name: _handler(config, listener, parts, resources, log, tracer)
+            listener.name: _handler(config, listener, rule_shares, resources, log, tracer)
             for listener in config.listeners
             if listener.serves is model.Serves.INGRESS
         }
@@ -112,7 +112,7 @@ class Ingresses:
             MappingProxyType(handlers),
             MappingProxyType(backends),
             MappingProxyType(members),
-            MappingProxyType(parts.shares),
+            MappingProxyType(rule_shares.shares),
             keys,
         )
 
@@ -131,8 +131,8 @@ class Ingresses:
                 member.stop()
 
 
-class _Parts:
-    """The backends of one configuration, and the shares of rules, each made once for all listeners."""
+class _RuleShares:
+    """The shares of rules, each made once for all listeners."""
 
     def __init__(
         self, backends: Mapping[model.IngressBackend, Backend], before: Mapping[ShareKey, BackendShares]
@@ -141,7 +141,7 @@ class _Parts:
         self._backends = backends
         self._before = before
 
-    def shares_of(self, route: Route) -> BackendShares | None:
+    def of(self, route: Route) -> BackendShares | None:
         """Return the shares of a rule; None for a redirect."""
         own = [(self._backends[backend], weight) for backend, weight in route.shares]
         if len(own) < 2:
@@ -171,7 +171,7 @@ def _service(backend: model.IngressBackend) -> tuple[str, str, int | str]:
 def _handler(
     config: model.Config,
     listener: model.ListenerConfig,
-    parts: _Parts,
+    rule_shares: _RuleShares,
     resources: IngressResources,
     log: Recorder | None,
     tracer: IngressTracer | None,
@@ -181,7 +181,7 @@ def _handler(
 
     def live(route: Route) -> LiveRoute:
         ingress = route.ingress
-        return LiveRoute(route, parts.shares_of(route), redirects[ingress.name], ingress.redirect_port)
+        return LiveRoute(route, rule_shares.of(route), redirects[ingress.name], ingress.redirect_port)
 
     return IngressHandler(
         Router((route, live(route)) for route in routes_of(ingresses)),

@@ -152,7 +152,7 @@ class Pod:
         return self._connect(protocol, alpn)
 
     def _is_gone(self) -> TargetGone:
-        return TargetGone(f"{self.name} is no endpoint any more")
+        return TargetGone(f"{self.name} is not an endpoint any more")
 
     def __repr__(self) -> str:
         return f"<Pod {self.name}>"

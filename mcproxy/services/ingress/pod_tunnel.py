@@ -126,7 +126,7 @@ class PodTunnel:
 
     def server_ended(self) -> None:
         """The WebSocket's connection has ended, or the server's half of it."""
-        self._fail("the API server ended the connection", told=False)
+        self._fail("the API server ended the connection", reported=False)
 
     def block(self, blocked: bool) -> None:
         """Pause while the API server reads slowly, or resume."""
@@ -147,7 +147,7 @@ class PodTunnel:
                 self._side.received(frame(PONG, message.payload, os.urandom(4)))
         elif message.opcode == CLOSE:
             reason = message.payload[2:].decode("utf-8", "replace")
-            self._fail(f"the API server closed the WebSocket ({_one_line(reason)})", told=bool(reason))
+            self._fail(f"the API server closed the WebSocket ({_one_line(reason)})", reported=bool(reason))
         elif message.opcode != PONG:
             raise WebSocketError("a message of text")
 
@@ -162,12 +162,12 @@ class PodTunnel:
                 self._data(Data(event.stream, b"", True))
         elif isinstance(event, RstStream):
             if event.stream == _DATA or (event.stream == _ERROR and not self._error_ended):
-                self._fail(self._said() or "the kubelet reset the stream")
+                self._fail(self._error_message() or "the kubelet reset the stream")
         elif isinstance(event, Ping):
             if not event.ident % 2 and not self._blocked:  # even: not the reply to one of ours
                 self._send(SpdySession.ping(event.ident))
         elif isinstance(event, SynStream):
-            raise SpdyError("a stream that was not asked for")
+            raise SpdyError("an unrequested stream")
         elif isinstance(event, GoAway) and not self.opened.called:
             self._fail("the kubelet takes no more streams")
 
@@ -184,19 +184,19 @@ class PodTunnel:
             self._error += event.payload[: MAX_ERROR - len(self._error)]
             self._error_ended = self._error_ended or event.fin
             if self._error and (event.fin or len(self._error) == MAX_ERROR):
-                self._fail(self._said())
+                self._fail(self._error_message())
         elif event.stream != _DATA or self._pod_ended:
             raise SpdyError("data of a stream that is not open")
         elif self._near is not None:
             self._near.write(event.payload)
             if event.fin and self._error:
-                self._fail(self._said())
+                self._fail(self._error_message())
             elif event.fin:
                 self._pod_ended = True
                 self._near.unregisterProducer()  # a transport with a producer waits for more data
                 self._near.loseWriteConnection()
 
-    def _said(self) -> str:
+    def _error_message(self) -> str:
         return _one_line(self._error.decode("utf-8", "replace"))
 
     # -- from the user: an IProtocol that can be half-closed -----------------------------------------------------
@@ -242,15 +242,15 @@ class PodTunnel:
         if not self._over:
             self._side.received(frame(BINARY, frames, os.urandom(4)))
 
-    def _fail(self, cause: str, *, told: bool = True) -> None:
-        """The tunnel broke; `told`: whether that is reported to operators.
+    def _fail(self, cause: str, *, reported: bool = True) -> None:
+        """The tunnel broke; `reported`: whether operators are informed.
 
         After the pod has ended its side, and so may be gone, that is no failure.
         """
         if self._over or self._pod_ended:
             self._end(clean=self._pod_ended)
             return
-        if told and self.opened.called:
+        if reported and self.opened.called:
             self._broken(cause)
         self._end(clean=False, cause=cause)
 

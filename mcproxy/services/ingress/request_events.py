@@ -54,7 +54,7 @@ class IngressEvents:
                     "a service has no endpoint for a request; more of them in this minute are not logged",
                     event="ingress_no_endpoint",
                     **fields,
-                    todo="see `mcproxy status`: whether the service has ready pods, and its cluster can be asked",
+                    todo="see `mcproxy status`: whether the service has ready pods, and its cluster can be reached",
                 )
         elif reason in _NO_ANSWER:
             if (fields := self._fields("no answer", request)) is not None:
@@ -76,7 +76,7 @@ class IngressEvents:
                     status=request.exchange.status,
                     bytesOut=request.exchange.bytes_out,
                     cause=request.message,
-                    todo="see that pod's log, and what is between it and here",
+                    todo="see that pod's log, and the network to it",
                 )
         elif reason == "bad_request":
             log.info(
@@ -84,7 +84,7 @@ class IngressEvents:
                 event="request_malformed",
                 **about(request),
                 cause=request.message,
-                todo="see what that client sends; a plain path is taken",
+                todo="see what that client sends; only plain paths are accepted",
             )
 
     def _slow(self, request: IngressRequest) -> None:

@@ -39,8 +39,8 @@ R = TypeVar("R")
 _SLASH = ord("/")
 
 #: Maximum of targets of a host whose routes are cached, and of bytes of one.
-_MAX_KNOWN = 512
-_MAX_KNOWN_TARGET = 256
+_MAX_CACHED = 512
+_MAX_CACHED_TARGET = 256
 
 #: Bytes of the longest DNS name (RFC 1035 2.3.4).
 _MAX_NAME = 255
@@ -199,11 +199,11 @@ class Router(Generic[R]):
 class _PathTable(Generic[R]):
     """The routes of one host."""
 
-    __slots__ = ("_default", "_exact", "_known", "_lengths", "_longest", "_patterns", "_prefixes", "_root")
+    __slots__ = ("_cached", "_default", "_exact", "_lengths", "_longest", "_patterns", "_prefixes", "_root")
 
     def __init__(self) -> None:
         #: Cache of results by target.
-        self._known: dict[bytes, tuple[tuple[_Entry[R], ...], bytes]] = {}
+        self._cached: dict[bytes, tuple[tuple[_Entry[R], ...], bytes]] = {}
         self._exact: dict[bytes, list[_Entry[R]]] = {}
         self._prefixes: dict[bytes, list[_Entry[R]]] = {}  # without final slash; never the root
         self._root: list[_Entry[R]] = []  # the Prefix /
@@ -243,15 +243,15 @@ class _PathTable(Generic[R]):
 
     def find(self, target: bytes, method: bytes = b"GET", fields: bytes = b"") -> tuple[R, bytes] | None:
         """As `Router.find`."""
-        known = self._known.get(target)
+        known = self._cached.get(target)
         if known is None:
             known = self._find(target)
             if known is None:
                 return None
-            if len(target) <= _MAX_KNOWN_TARGET:
-                if len(self._known) >= _MAX_KNOWN:
-                    self._known.clear()
-                self._known[target] = known
+            if len(target) <= _MAX_CACHED_TARGET:
+                if len(self._cached) >= _MAX_CACHED:
+                    self._cached.clear()
+                self._cached[target] = known
         entries, sent = known
         for entry in entries:
             if entry.unconditional or entry.is_for(method, fields, target):
@@ -271,13 +271,13 @@ class _PathTable(Generic[R]):
         if not found:
             return None
         if any(self._match(each) != found for each in path.readings):
-            raise BadPath("the path belongs to different rules, by how a server reads it")
+            raise BadPath("different rules match different readings of the path")
         return found, (target if path.sent is raw else path.sent + mark + query)
 
     def _match(self, path: bytes) -> tuple[_Entry[R], ...]:
         """Return the entries of a path, the most specific first, up to one that takes every request."""
         found: list[_Entry[R]] = []
-        if _taken(found, self._exact.get(path)):
+        if _add_candidates(found, self._exact.get(path)):
             return tuple(found)
         prefixes = self._prefixes
         if prefixes:
@@ -286,10 +286,10 @@ class _PathTable(Generic[R]):
             if over > 0:  # no prefix has so many elements: begin with the longest one
                 end = len(b"/".join(path.split(b"/", self._longest + 1)[: self._longest + 1]))
             while end > 0:
-                if _taken(found, prefixes.get(path[:end])):
+                if _add_candidates(found, prefixes.get(path[:end])):
                     return tuple(found)
                 end = path.rfind(b"/", 0, end)
-        if _taken(found, self._root):
+        if _add_candidates(found, self._root):
             return tuple(found)
         for pattern, entry in self._candidates(path):
             if pattern.matches(path):
@@ -311,7 +311,7 @@ class _PathTable(Generic[R]):
         return found
 
 
-def _taken(found: list[_Entry[R]], entries: list[_Entry[R]] | None) -> bool:
+def _add_candidates(found: list[_Entry[R]], entries: list[_Entry[R]] | None) -> bool:
     """Add entries up to the first without conditions; return whether there was one."""
     for entry in entries or ():
         found.append(entry)

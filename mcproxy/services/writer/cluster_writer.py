@@ -256,7 +256,7 @@ class ClusterWriter:
             queue.failed(change, soon=True)
         elif outcome is WriteOutcome.FIELD_CONFLICT:
             queue.hold(change)
-            todo = "remove what the other manager has set, or delete the object, which is made anew"
+            todo = "remove the fields of the other manager, or delete the object, which is created again"
             self._problem(service, change, answer, todo)
         elif outcome is WriteOutcome.LATER:
             queue.put_back(change)

@@ -158,7 +158,7 @@ def _after(key: ObjectKey, wanted: Mapping[str, Any], digest: str, written: Unse
 def _over(
     key: ObjectKey, wanted: Mapping[str, Any], digest: str, seen: Observed, mutations: MutationCache
 ) -> PlannedWrite | None:
-    if mutations.is_settled(key, seen.uid, seen.version, digest):
+    if mutations.has_result(key, seen.uid, seen.version, digest):
         return None
     has = seen.decoded()
     if (has.get("metadata") or {}).get("deletionTimestamp"):
@@ -167,7 +167,7 @@ def _over(
         return PlannedWrite(Verb.DELETE, key, seen.uid, str(seen.version))
     applied = ((has.get("metadata") or {}).get("annotations") or {}).get(APPLIED_HASH)
     if applied == digest and _contains(has, wanted):
-        mutations.settle(key, seen.uid, seen.version, digest)
+        mutations.note_result(key, seen.uid, seen.version, digest)
         return None
     return PlannedWrite(Verb.APPLY, key, seen.uid, str(seen.version), _with_hash(wanted, digest), digest)
 
@@ -197,12 +197,12 @@ def _statuses(
         if any(mutations.ahead_of(each, (seen.uid, seen.version)) is not None for each in (key, place)):
             continue  # its version is not the cached one: an event of the cache follows
         digest = _digest(wanted)
-        if mutations.is_settled(place, seen.uid, seen.version, digest):
+        if mutations.has_result(place, seen.uid, seen.version, digest):
             continue
         status = seen.decoded().get("status")
         complete = with_transition_times(wanted, status if isinstance(status, dict) else None, wall)
         if _contains(status, complete):
-            mutations.settle(place, seen.uid, seen.version, digest)
+            mutations.note_result(place, seen.uid, seen.version, digest)
             continue
         body = {"apiVersion": f"{key.group}/{key.version}", "kind": _KINDS[key.resource], "status": complete}
         yield PlannedWrite(Verb.STATUS, key, seen.uid, str(seen.version), body, digest)
@@ -303,21 +303,21 @@ class MutationCache:
         """`now`: the reactor's seconds."""
         self._now = now
         self._written: dict[ObjectKey, UnseenWrite] = {}
-        self._settled: dict[ObjectKey, tuple[str, int, str]] = {}
+        self._results: dict[ObjectKey, tuple[str, int, str]] = {}
 
     def wrote(self, place: ObjectKey, uid: str, version: int, digest: str) -> None:
         """An apply has succeeded: the object has this version now."""
         self._written[place] = UnseenWrite(uid, version, digest, False, self._now())
-        self.settle(place, uid, version, digest)
+        self.note_result(place, uid, version, digest)
 
-    def settle(self, place: ObjectKey, uid: str, version: int, digest: str) -> None:
+    def note_result(self, place: ObjectKey, uid: str, version: int, digest: str) -> None:
         """Note that this version of an object is the result of applying this digest."""
-        self._settled[place] = (uid, version, digest)
+        self._results[place] = (uid, version, digest)
 
     def removed(self, place: ObjectKey, uid: str) -> None:
         """A deletion has succeeded."""
         self._written[place] = UnseenWrite(uid, 0, "", True, self._now())
-        self._settled.pop(place, None)
+        self._results.pop(place, None)
 
     def ahead_of(self, place: ObjectKey, seen: tuple[str, int] | None) -> UnseenWrite | None:
         """Return the last write if the cache does not show it yet: it has `seen` (uid, version), or no object.
@@ -336,12 +336,12 @@ class MutationCache:
         del self._written[place]
         return None
 
-    def is_settled(self, place: ObjectKey, uid: str, version: int, digest: str) -> bool:
+    def has_result(self, place: ObjectKey, uid: str, version: int, digest: str) -> bool:
         """Whether this version is the result of applying this digest, so that another apply would change nothing.
 
         An API server or a webhook may change an object when it is applied.
         """
-        return self._settled.get(place) == (uid, version, digest)
+        return self._results.get(place) == (uid, version, digest)
 
     def forget(self, place: ObjectKey) -> None:
         """Forget the last write of an object: a later write was refused."""
@@ -349,7 +349,7 @@ class MutationCache:
 
     def prune(self, present: Callable[[ObjectKey], bool]) -> None:
         """Forget the writes of objects that do not exist any more."""
-        for place in [place for place in self._settled if not present(place)]:
-            del self._settled[place]
+        for place in [place for place in self._results if not present(place)]:
+            del self._results[place]
         for place in [each for each, written in self._written.items() if self._now() - written.at >= CACHE_PATIENCE]:
             del self._written[place]

@@ -132,7 +132,7 @@ def test_a_server_that_loads_its_data(tmp_path: Path, engine_for: Make) -> None:
             other.execute_command("DEBUG", "RELOAD")
         why, todo = refusal(engine_for(server.config()))
         assert "LOADING" in why
-        assert todo == "wait: Redis reads its data"
+        assert todo == "wait: Redis is loading its data"
 
 
 def test_a_server_that_stands_still_costs_one_timeout(
@@ -247,7 +247,7 @@ def test_a_cluster_is_found_out_by_itself(tmp_path: Path, engine_for: Make) -> N
         whys = [by_socket(server) for server in servers]
         assert sum("whose other nodes are reached by TCP alone" in why for why in whys) == 1
         database = model.RedisConfig(url="redis://…", host="127.0.0.1", port=servers[0].port, database=1)
-        assert refusal(engine_for(database))[1] == "take the database out of url: a cluster has one alone"
+        assert refusal(engine_for(database))[1] == "remove the database from url: a cluster has only one"
         one.close()
         two.close()
     finally:

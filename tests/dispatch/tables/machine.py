@@ -36,8 +36,8 @@ class Machine:
 
     def tables(self, column: int) -> LimitTables:
         """The tables of the process of a column."""
-        tables = LimitTables(self.memory.memory, column=column, tell=self.memory.tell, seconds=self.clock.seconds)
-        self.readers.addReader(WakeUpReader(self.memory.wakers[column], tables.was_told))
+        tables = LimitTables(self.memory.memory, column=column, wake=self.memory.wake, seconds=self.clock.seconds)
+        self.readers.addReader(WakeUpReader(self.memory.wakers[column], tables.was_given_places))
         return tables
 
     def advance(self, seconds: float) -> None:

@@ -33,7 +33,7 @@ def start(memory: SharedMemory, column: int) -> int:
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         memory.memory.words[layout.H_PIDS + column] = os.getpid()
-        tables = LimitTables(memory.memory, column=column, tell=memory.tell)
+        tables = LimitTables(memory.memory, column=column, wake=memory.wake)
         child.churn(tables, str(MAXIMUM))
     except BaseException:
         traceback.print_exc()
@@ -44,7 +44,7 @@ def main(kills: int, seed: int) -> None:
     random = Random(seed)
     faulthandler.dump_traceback_later(180 + kills, exit=True)
     memory = SharedMemory.create()
-    tables = LimitTables(memory.memory, column=0, tell=memory.tell)
+    tables = LimitTables(memory.memory, column=0, wake=memory.wake)
     counts = tables.counts(COUNT, MAXIMUM)
     processes = {column: start(memory, column) for column in (1, 2, 3, 4)}
     for _ in range(kills):

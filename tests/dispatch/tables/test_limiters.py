@@ -13,7 +13,7 @@ from mcproxy.daemon.errors import describe
 from mcproxy.dispatch import limiter
 from mcproxy.dispatch.flow_control_set import FlowControls
 from mcproxy.dispatch.flow_controller import InFlightController
-from mcproxy.dispatch.limiter import LOOK_EVERY
+from mcproxy.dispatch.limiter import POLL_INTERVAL
 from mcproxy.dispatch.tables import layout
 from mcproxy.dispatch.tables.directory import Directory, DirectoryFullError
 from mcproxy.dispatch.tables.limit_shares import LimitId
@@ -135,7 +135,7 @@ def test_many_keys_that_wait_are_looked_at_in_turn(monkeypatch: pytest.MonkeyPat
             permit.release()  # what this wakes the other process with is not read
         admitted = []
         for _ in range(4):
-            processes.clock.advance(LOOK_EVERY)
+            processes.clock.advance(POLL_INTERVAL)
             admitted.append(sum(each.permit is not None for each in waiting))
         assert admitted[-1] == 15
         assert admitted[0] <= 10
@@ -143,7 +143,7 @@ def test_many_keys_that_wait_are_looked_at_in_turn(monkeypatch: pytest.MonkeyPat
         assert [each.permit is None for each in waiting] == [True] * 10 + [False] * 15
         for permit in running[:10]:
             permit.release()
-        processes.clock.advance(LOOK_EVERY)
+        processes.clock.advance(POLL_INTERVAL)
         assert all(each.permit is not None for each in waiting)
         for each in waiting:
             held(each.permit).release()
@@ -167,11 +167,11 @@ def test_each_key_that_waits_is_looked_at_once_in_a_while(monkeypatch: pytest.Mo
             lock(number)
 
         monkeypatch.setattr(mutexes, "lock", counted)  # of the slots that are looked at
-        processes.clock.advance(LOOK_EVERY)
+        processes.clock.advance(POLL_INTERVAL)
         assert len(woken) == len(set(woken)) == 2
         for permit in running:
             permit.release()
-        processes.clock.advance(LOOK_EVERY)
+        processes.clock.advance(POLL_INTERVAL)
         for each in waiting:
             held(each.permit).release()
 
@@ -190,7 +190,7 @@ def test_the_first_of_many_that_is_admitted_may_take_all_others_back() -> None:
         first.then = lambda: cancel(waiting[1:])
         for permit in running:
             permit.release()
-        processes.clock.advance(LOOK_EVERY)
+        processes.clock.advance(POLL_INTERVAL)
         held(first.permit).release()
         assert not processes.clock.getDelayedCalls()
         assert all(at_once(one.acquire(user, False)) is not None for user in users)

@@ -62,7 +62,7 @@ def test_memory_that_cannot_be_made_leaves_no_descriptor(
     assert descriptors() == before
     made = SharedMemory.create()
     try:
-        tables = LimitTables(made.memory, column=0, tell=made.tell)
+        tables = LimitTables(made.memory, column=0, wake=made.wake)
         assert tables.counts(LimitId("interactive", "short", Per.USER), 1).take("alice")
     finally:
         made.close()

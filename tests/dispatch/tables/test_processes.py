@@ -67,7 +67,7 @@ class Family:
     def __init__(self) -> None:
         self.memory = SharedMemory.create()
         self.children: list[Child] = []
-        self.tables = LimitTables(self.memory.memory, column=0, tell=self.memory.tell)
+        self.tables = LimitTables(self.memory.memory, column=0, wake=self.memory.wake)
 
     def start(self, column: int, what: str, *arguments: object) -> Child:
         child = Child(self.memory, column, what, *arguments)
@@ -253,13 +253,13 @@ def test_another_holder_that_is_stopped_is_not_taken_for_the_first(family: Famil
     child = family.start(1, "stay_inside", 5, 0)
     assert child.said() == "inside"
     stopped(child)
-    assert mutexes._look_at_holder(pointer, os.getpid()) == child.process.pid
+    assert mutexes._check_holder(pointer, os.getpid()) == child.process.pid
     assert child.process.poll() is None
     continued(child)
-    assert mutexes._look_at_holder(pointer, child.process.pid) == 0
+    assert mutexes._check_holder(pointer, child.process.pid) == 0
     child.go(0.0)
     assert child.said() == "outside"
-    assert mutexes._look_at_holder(pointer, child.process.pid) == 0, "nobody holds it"
+    assert mutexes._check_holder(pointer, child.process.pid) == 0, "nobody holds it"
 
 
 def test_a_stopped_process_that_is_not_ours_is_not_killed(family: Family) -> None:

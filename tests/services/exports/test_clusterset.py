@@ -553,7 +553,7 @@ def test_an_export_of_which_not_all_is_imported_says_so() -> None:
     ready = condition(desired, "east", "Ready")
     assert ready is not None
     assert (ready["status"], ready["reason"]) == ("True", "Ready")
-    assert "serve-100 is one too many" in ready["message"]
+    assert "serve-100 exceeds the limit" in ready["message"]
 
 
 def test_recommended_labels_may_be_exported_and_invalid_values_may_not() -> None:

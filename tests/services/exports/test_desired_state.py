@@ -385,7 +385,7 @@ def test_problems_sort_only_objects_that_several_services_want() -> None:
             key = ServiceKey("demo", f"s{number:03}")
             state.update(key, Desired({**state.part(key).objects, place(name): {}}))
     found = [(each.key.service, each.message) for each in state.problems()]
-    assert [(service, message.split(" is ")[0]) for service, message in found] == [
+    assert [(service, message.split(" belongs to ")[0]) for service, message in found] == [
         ("s002", "services a"),
         ("s002", "services b"),
     ]

@@ -285,11 +285,11 @@ def test_what_is_remembered_of_targets_is_bounded_and_does_not_outlive_a_long_on
         target = b"/x/%d" % number
         assert table.find(target) == ("x", target)
         assert table.find(target) == ("x", target)
-    assert len(table._known) <= 512
-    before = len(table._known)
+    assert len(table._cached) <= 512
+    before = len(table._cached)
     table.find(b"/x/" + b"y" * 300)
     assert table.find(b"/unknown") is None
-    assert len(table._known) == before
+    assert len(table._cached) == before
 
 
 CONDITIONS = router(

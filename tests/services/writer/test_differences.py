@@ -215,5 +215,5 @@ def test_a_ledger_forgets_what_is_not_there_any_more() -> None:
     mutations.wrote(KEY, "u", 7, "d")
     clock.advance(CACHE_PATIENCE)
     mutations.prune(lambda place: False)
-    assert not mutations.is_settled(KEY, "u", 7, "d")
+    assert not mutations.has_result(KEY, "u", 7, "d")
     assert mutations.ahead_of(KEY, None) is None

@@ -1,7 +1,7 @@
-"""Where this daemon writes exported services, kept in `daemon.stateDir`: what is found there later is taken away.
+"""The state file with the places to which this daemon has written exported services, in `daemon.stateDir`.
 
-An export that leaves the file while no daemon runs names its clusters and namespaces no more, so that nobody would look
-for its imports. Only places that this file once had are looked at: objects with our label elsewhere are not ours.
+An export may leave the configuration while no daemon runs: the next daemon finds its clusters and namespaces here, and
+deletes its imports there. Objects with our label in other places are not ours.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _KIND, _VERSION = "exports", 1
 
 
 class Written(msgspec.Struct, frozen=True):
-    """What is written to one cluster."""
+    """The places in one cluster."""
 
     namespaces: tuple[str, ...]
-    """"" alone: all."""
+    """All namespaces: only ""."""
     lease: tuple[str, str]
-    """Namespace and name."""
+    """Namespace and name of the Lease."""
     multicluster: bool = False
-    """ServiceImports too."""
+    """Whether ServiceImports are written too."""
 
     @property
     def lease_name(self) -> LeaseName:
-        """The Lease by which it is written to."""
+        """The Lease that writers of the cluster need."""
         return LeaseName(namespace=self.lease[0], name=self.lease[1])
 
 
@@ -43,7 +43,7 @@ Places = Mapping[str, Written]
 
 
 def kinds_of(written: Written) -> tuple[FollowedKind, ...]:
-    """Return the kinds of objects of ours that may be there."""
+    """Return the kinds of objects of ours that may exist in the places."""
     return MULTICLUSTER if written.multicluster else (FollowedKind.SLICES, FollowedKind.SERVICES)
 
 
@@ -52,12 +52,12 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def exists(state_dir: str | None) -> bool:
-    """Whether something was written once."""
+    """Whether there is a state file."""
     return state_dir is not None and (Path(state_dir) / _FILE).exists()
 
 
 def load(state_dir: str | None) -> Places:
-    """Return what was saved; nothing of a file that cannot be used, which is put aside."""
+    """Return the saved places; an unusable file is put aside, and counts as empty."""
     if state_dir is None:
         return {}
     path = Path(state_dir) / _FILE
@@ -72,7 +72,7 @@ def load(state_dir: str | None) -> Places:
 
 
 def save(state_dir: str | None, places: Places) -> None:
-    """Save, or remove what is there if there is nothing. A disk that is full is no reason not to serve."""
+    """Save the places, or remove the file if there are none. An error is only logged, so that mcproxy serves."""
     if state_dir is None:
         return
     path = Path(state_dir) / _FILE
