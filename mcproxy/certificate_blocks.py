@@ -1,7 +1,7 @@
 """The certificates of a PEM bundle, block by block, so that one that cannot be read does not take the others along.
 
-As client-go (Go's `CertPool.AppendCertsFromPEM`), which skips such a block. What else is in the file (keys, comments, a
-byte order mark) is no matter.
+As client-go (Go's `CertPool.AppendCertsFromPEM`), which skips such a block. Everything else in the file (keys,
+comments, a byte order mark) is ignored.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _certificate(block: bytes) -> x509.Certificate | str:
     block = block[: end.end()]
     try:
         with warnings.catch_warnings():
-            # A serial number that is not positive: Go takes 0.
+            # The library warns about the serial number 0 too, which Go accepts; a negative one is refused below.
             warnings.simplefilter("ignore", CryptographyDeprecationWarning)
             certificate = x509.load_pem_x509_certificate(block)
             return "its serial number is negative" if certificate.serial_number < 0 else certificate

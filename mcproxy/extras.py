@@ -1,6 +1,6 @@
 """The advice in a message about a missing package that only an optional part of this program needs.
 
-It names no package index: a package of this program's name there may be somebody else's.
+The advice names no package index: a package with this name there may belong to somebody else.
 """
 
 from typing import Final

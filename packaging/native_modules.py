@@ -19,7 +19,9 @@ NAMED: Mapping[str, str] = {
     "dispatch": "plan compiled_rules limiter request_limits",
     "dispatch/tables": "in_flight_counts token_buckets",
     "identity": "client_identity_headers cross_site impersonation right singleflight upstream_identity_headers",
-    "identity/authentication": "authenticated_user authenticator request_header token_authenticator token_union",
+    "identity/authentication": (
+        "authenticated_user authenticator request_header token_authenticator token_cache token_union"
+    ),
     "identity/authorization": "access_review attributes authorizer",
     "kube": "media_types numbers query_parameters requestinfo user",
     "net": "alpn connect_errors failures plain_stream socket_options socket_stream tls_stream write_queue",

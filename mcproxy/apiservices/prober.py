@@ -92,7 +92,7 @@ class Prober:
         """Stop all probes."""
         probes, self._probes = self._probes, {}
         for probe in probes.values():
-            probe.stopped = True  # all of them, before one passes its place on
+            probe.stopped = True  # all first: the next one to get a place sees that it is stopped
         for probe in probes.values():
             probe.stop()
 

@@ -203,7 +203,7 @@ def _certificate(config: model.Config, tls: model.ListenerTLS, host: str) -> str
 
 
 def _hosts(ingresses: Sequence[model.Ingress], host: str) -> list[str]:
-    """Return the hosts of rules that a request for `host` could get."""
+    """Return the hosts of the rules that can match a request for `host`."""
     wanted = (host, f"*.{host.partition('.')[2]}", "")
     found = dict.fromkeys(rule.host for ingress in ingresses for rule in ingress.rules if rule.host in wanted)
     return [each or "every host" for each in found]

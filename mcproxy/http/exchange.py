@@ -181,7 +181,7 @@ class ServerContext(metaclass=ABCMeta):
 
     @abstractmethod
     def begin_h2(self, transport: Any) -> IProtocol:
-        """Let the HTTP/2 engine take over a connection without TLS whose client has begun with its preface."""
+        """Let the HTTP/2 engine take over a plaintext connection whose client has sent the preface of HTTP/2."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -95,7 +95,7 @@ class RequestInFlight(metaclass=ABCMeta):
 
     @abstractmethod
     def begin_again(self) -> bool:
-        """Restart it with the configuration in force, if nothing has begun to answer it and it is safe.
+        """Restart the request with the configuration in force, if no response has begun and repeating it is safe.
 
         Returns whether that was done.
         """

@@ -23,7 +23,7 @@ def uses_own_certificate(identity: model.UpstreamIdentity) -> bool:
 
 
 def front_proxy_certificate(cluster: model.ClusterConfig) -> ClientCertificate | None:
-    """Return the certificate that connections of requests present with RequestHeader; None otherwise."""
+    """Return the certificate of connections for requests of users, if the identity is RequestHeader; else None."""
     if cluster.identity is not model.UpstreamIdentity.REQUEST_HEADER or cluster.front_proxy is None:
         return None
     return ClientCertificate(cluster.front_proxy.certificate.data, cluster.front_proxy.key.data)

@@ -14,7 +14,8 @@ from mcproxy.identity import upstream_identity_headers
 from mcproxy.identity.authentication import token_review
 from mcproxy.identity.authentication.authenticator import Authenticator
 from mcproxy.identity.authentication.oidc.oidc_authenticator import OIDCAuthenticator
-from mcproxy.identity.authentication.token_union import TokenHash, UnionTokenAuthenticator
+from mcproxy.identity.authentication.token_cache import TokenHash
+from mcproxy.identity.authentication.token_union import UnionTokenAuthenticator
 from mcproxy.identity.authorization.authorizer import Authorizer
 from mcproxy.identity.client_identity_headers import IdentityHeaders
 from mcproxy.observe.record import AccessRecord
@@ -45,7 +46,7 @@ PLACES: list[tuple[Any, str]] = [
     (Authenticator, "authenticate"),
     (UnionTokenAuthenticator, "authenticate"),
     (UnionTokenAuthenticator, "_ask"),
-    (UnionTokenAuthenticator, "_taken"),
+    (UnionTokenAuthenticator, "_cache_result"),
     (TokenHash, "__call__"),
     (OIDCAuthenticator, "authenticate"),
     (token_review, "encode_review"),

@@ -126,7 +126,7 @@ class KeyDemand:
 class _Key:
     """A key for which this replica has or requests a lease."""
 
-    __slots__ = ("demand", "keep_until", "lease", "me", "noted", "refused", "share", "wants")
+    __slots__ = ("demand", "keep_until", "lease", "me", "refused", "share", "wanted_more", "wants")
 
     def __init__(self, want: float) -> None:
         self.demand = KeyDemand(want)
@@ -136,7 +136,7 @@ class _Key:
         self.wants: tuple[float, ...] = ()  # of all replicas with a lease, as last seen; this replica's at `me`
         self.me = 0
         self.keep_until = 0.0
-        self.noted = False  # whether another replica wanted more of it at the last answer
+        self.wanted_more = False  # whether a replica wants more of it, by the last answer
 
 
 class Leases:
@@ -235,7 +235,7 @@ class Leases:
         how = How.RENEW
         if want > self._equal_part():
             how = How.WANT_MORE
-        elif now >= key.keep_until and not key.noted:
+        elif now >= key.keep_until and not key.wanted_more:
             how = How.RELEASE
         return Ask(name, fair, key.demand.in_flight, held, want, how)
 
@@ -276,7 +276,7 @@ class Leases:
             if name not in self._keys and len(self._keys) < MAX_KEYS:
                 self._keys[name] = _Key(0.0)
         for name, key in self._keys.items():
-            key.noted = name in noted
+            key.wanted_more = name in noted
 
     def lost(self, now: float) -> None:
         """The leases have expired: until the next answer, every key has an equal part, of the replicas last seen."""

@@ -147,7 +147,7 @@ class ChunkedReader:
         value = value.strip(b" \t")
         if not colon or not _FIELD_NAME.fullmatch(name) or not _FIELD_VALUE.fullmatch(value):
             raise FramingError("malformed trailer field")
-        self._remaining += len(line)  # after the last chunk this counts the bytes of the trailers
+        self._remaining += len(line)  # in the trailers: the number of their bytes so far
         if self._remaining > MAX_TRAILERS:
             raise FramingError("too many trailer fields")
         if may_pass_as_trailer(name):

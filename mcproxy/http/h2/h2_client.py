@@ -277,7 +277,9 @@ class H2ClientConnection(H2Connection[H2ClientStream]):
         if now - stream.window_since < FAST and target < LARGEST_WINDOW and (GROWTH - 1) * target <= self._extra:
             self._extra -= (GROWTH - 1) * target
             stream.receive_target = target = GROWTH * target
-            stream.receive_low = target - (target >> 2)  # so a distant sender gets the increment in time
+            stream.receive_low = target - (
+                target >> 2
+            )  # so that it reaches a distant sender before the window is empty
         stream.window_since = now
 
     # -- the upstream's side --------------------------------------------------------------------------------------

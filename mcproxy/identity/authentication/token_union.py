@@ -5,17 +5,14 @@ its authenticator allows, refusals separately for each authenticator, with the l
 unavailable authenticator is not cached. A token is authenticated once at a time, however many requests wait for it, and
 cancelling one of them does not end it.
 
-Results are kept under a keyed hash of the token, the tokens themselves never. Accepted and refused tokens have separate
-caches, bounded by number and by size, so that invalid tokens never evict accepted ones.
+Accepted and refused tokens have separate caches, so that invalid tokens never evict accepted ones.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Hashable, Sequence
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from twisted.logger import Logger
 
@@ -34,6 +31,7 @@ from mcproxy.identity.authentication.token_authenticator import (
     Unavailable,
     claimed_issuer,
 )
+from mcproxy.identity.authentication.token_cache import TokenCache, TokenHash, cached_until
 from mcproxy.identity.reviewer_log import ReviewerLog, UnavailableError, shown
 from mcproxy.identity.singleflight import FairPlaces, ReviewLoad, SingleFlight, SingleFlightError
 from mcproxy.kube.status import StatusError, retry_after
@@ -46,72 +44,6 @@ from mcproxy.upstream.upstream_context import UpstreamContext
 
 if TYPE_CHECKING:
     from mcproxy.identity.review_client import LiveCluster
-
-V = TypeVar("V")
-
-_KEY_BYTES = 16
-
-
-class TokenHash:
-    """BLAKE2b with a key that only this process knows: hashes reveal nothing, not even in a core dump."""
-
-    __slots__ = ("_keyed",)
-
-    def __init__(self, secret: bytes) -> None:
-        """`secret` has 16 to 64 random bytes."""
-        self._keyed = hashlib.blake2b(key=secret, digest_size=_KEY_BYTES)
-
-    def __call__(self, token: bytes) -> bytes:
-        state = self._keyed.copy()
-        state.update(token)
-        return state.digest()
-
-
-class _Entry(NamedTuple, Generic[V]):
-    value: V
-    until: float
-    size: int
-
-
-class TokenCache(Generic[V]):
-    """Values by the hash of a token, each until its expiry."""
-
-    def __init__(self, *, max_entries: int, max_bytes: int) -> None:
-        self._entries: OrderedDict[bytes, _Entry[V]] = OrderedDict()
-        self._max_entries = max_entries
-        self._max_bytes = max_bytes
-        self._bytes = 0
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def get(self, key: bytes, now: float) -> V | None:
-        """Return the value, None if there is none or it has expired."""
-        entry = self._entries.get(key)
-        if entry is None:
-            return None
-        if now >= entry.until:
-            self.drop(key)
-            return None
-        self._entries.move_to_end(key)
-        return entry.value
-
-    def put(self, key: bytes, value: V, until: float, size: int) -> None:
-        """Store a value of about `size` bytes, unless it is too large for the cache."""
-        self.drop(key)
-        if size > self._max_bytes:
-            return
-        self._entries[key] = _Entry(value, until, size)
-        self._bytes += size
-        while len(self._entries) > self._max_entries or self._bytes > self._max_bytes:
-            self._bytes -= self._entries.popitem(last=False)[1].size
-
-    def drop(self, key: bytes) -> None:
-        """Remove the value."""
-        entry = self._entries.pop(key, None)
-        if entry is not None:
-            self._bytes -= entry.size
-
 
 log = Logger(__name__)
 
@@ -266,7 +198,7 @@ class UnionTokenAuthenticator:
                     result.close()
                     self._keep(key, refusals)
                     return self._in_turn(token, key, client, server)
-                caller = self._taken(index, result, key, refusals)
+                caller = self._cache_result(index, result, key, refusals)
                 if caller is not None:
                     return caller
         raise self._refusal(token, key, refusals, client, server)
@@ -300,7 +232,7 @@ class UnionTokenAuthenticator:
                 result = authenticator.authenticate(token)
                 if isinstance(result, Coroutine):
                     result = await result
-                caller = self._taken(index, result, key, refusals)
+                caller = self._cache_result(index, result, key, refusals)
                 if caller is not None:
                     return caller
         raise self._refusal(token, key, refusals, client, server)
@@ -312,7 +244,9 @@ class UnionTokenAuthenticator:
             return [None] * len(self._authenticators)
         return [None if held is None or held.until <= now else held for held in kept]
 
-    def _taken(self, index: int, result: TokenResult, key: bytes, refusals: _Refusals) -> AuthenticatedUser | None:
+    def _cache_result(
+        self, index: int, result: TokenResult, key: bytes, refusals: _Refusals
+    ) -> AuthenticatedUser | None:
         """Handle one authenticator's result: return and cache the user if it accepts, else record the refusal."""
         if isinstance(result, Unavailable):
             return None
@@ -321,10 +255,8 @@ class UnionTokenAuthenticator:
         if isinstance(outcome, Refused):
             refusals[index] = _Held(outcome, now + authenticator.cache_times.failure)
             return None
-        until = now + authenticator.cache_times.success
         expires = result.until if isinstance(result, Accepted) else None
-        if expires is not None:
-            until = min(until, now + expires - self._wall_seconds())
+        until = cached_until(now, authenticator.cache_times, expires, self._wall_seconds)
         if until > now:
             self._accepted.put(key, _Known(outcome, expires), until, _size(outcome))
         self._refused.drop(key)

@@ -1,4 +1,4 @@
-"""A backend of ingresses: the choice of its endpoints, and its retry budget."""
+"""Backends of ingresses: their endpoints and retry budgets, the choice between those of a path, and the live route."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class BackendShares:
                 return backend, named
         among = self._among
         if self._spill:
-            among = tuple(index for index in among if self.backends[index].balancer.available) or among
+            among = tuple(index for index in among if self.backends[index].balancer.has_endpoints) or among
         if not among:
             return None
         return self.backends[among[0] if len(among) == 1 else self._smooth.select(among, among)], None

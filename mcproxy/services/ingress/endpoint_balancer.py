@@ -108,8 +108,8 @@ class EndpointBalancer:
         self._dirty = True
 
     @property
-    def available(self) -> bool:
-        """Whether there is an endpoint for a request."""
+    def has_endpoints(self) -> bool:
+        """Whether a request can be sent to an endpoint; where all have failed or terminate, to one of those."""
         if self._dirty:
             self._update_candidates()
         return bool(self._among)

@@ -7,7 +7,7 @@ import tracemalloc
 
 from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
 from mcproxy.identity.authentication.token_authenticator import Accepted
-from mcproxy.identity.authentication.token_union import TokenCache, TokenHash
+from mcproxy.identity.authentication.token_cache import TokenCache, TokenHash
 from mcproxy.kube.user import UserInfo
 from mcproxy.requests.coroutines import known
 from tests.identity.fake_token_authenticators import FakeAuthenticator, union_of

@@ -98,7 +98,7 @@ class TestWeights:
     def test_a_weight_of_zero_is_none_at_all(self) -> None:
         turns = balancer({"east": FakeMember(), "west": FakeMember(endpoint("3"))}, {"east": 1, "west": 0})
         assert turns.pick() is None
-        assert not turns.available
+        assert not turns.has_endpoints
 
     def test_a_cluster_without_endpoints_leaves_its_share_to_the_others(self) -> None:
         east = FakeMember()

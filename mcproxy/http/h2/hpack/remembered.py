@@ -6,7 +6,7 @@ from typing import Final, Generic, TypeVar
 
 Value = TypeVar("Value")
 
-_OVERHEAD: Final = 200  # bytes of an entry's objects beside the key and what is made of it, about
+_OVERHEAD: Final = 200  # approximate bytes of an entry in addition to its key and value
 
 
 class Remembered(Generic[Value]):
