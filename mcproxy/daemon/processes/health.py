@@ -46,29 +46,29 @@ class HealthMemory:
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
-        self._on_result: dict[EndpointKey, tuple[float, CheckResult]] = {}
+        self._results: dict[EndpointKey, tuple[float, CheckResult]] = {}
 
     def put(self, result: CheckResult, age: float = 0.0) -> None:
         """Keep a result that another process got `age` seconds ago; its times are by this process's clock."""
-        self._on_result[result.endpoint] = self._clock.seconds() - age, result.aged(-age) if age else result
+        self._results[result.endpoint] = self._clock.seconds() - age, result.aged(-age) if age else result
 
     def get(self, endpoint: EndpointKey, within: float) -> CheckResult | None:
         """Return the newest result, with its times at present; None if it is older than `within` seconds."""
-        since, result = self._on_result.get(endpoint, (0.0, None))
+        since, result = self._results.get(endpoint, (0.0, None))
         age = max(0.0, self._clock.seconds() - since)
         return None if result is None or age > within else result.aged(age)
 
     def all(self) -> Iterator[tuple[float, CheckResult]]:
         """Yield for each endpoint the age of its newest result, and the result, with its times at present."""
         now = self._clock.seconds()
-        for since, result in self._on_result.values():
+        for since, result in self._results.values():
             age = max(0.0, now - since)
             yield age, result.aged(age)
 
     def keep(self, config: model.Config) -> None:
         """Forget endpoints that `config` does not have. Call it when `config` is in force everywhere."""
         known = {key for cluster in config.clusters for key in endpoint_keys(cluster)}
-        self._on_result = {key: entry for key, entry in self._on_result.items() if key in known}
+        self._results = {key: entry for key, entry in self._results.items() if key in known}
 
 
 class HealthRelay:
