@@ -36,6 +36,7 @@ from mcproxy.aggregate.writes.member_requests import (
 from mcproxy.kube import json_edit
 from mcproxy.kube.json_edit import MetadataEdit
 from mcproxy.kube.media_types import JSON
+from mcproxy.kube.numbers import json_float
 from mcproxy.kube.query_parameters import parse_query
 from mcproxy.kube.status import StatusError, not_found, qualified, retry_after
 
@@ -286,7 +287,7 @@ _MAX_COMMAS = 2_000_000
 """The most items of one list: each costs memory until the answer is sent."""
 _LIST = msgspec.json.Decoder(_List)
 _ITEM = msgspec.json.Decoder(MemberItem)
-_ROW = msgspec.json.Decoder(_Row)
+_ROW = msgspec.json.Decoder(_Row, float_hook=json_float)
 _ROW_OBJECT = msgspec.json.Decoder(_RowObject)
 _encode = msgspec.json.Encoder().encode
 
