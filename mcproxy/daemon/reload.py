@@ -2,6 +2,9 @@
 
 Reloads run one at a time: a request during a reload is served by the next one, which starts after it. One reload serves
 all requests that came meanwhile, since it reads the files after the requests.
+
+`runtime` decides what is built anew and what is taken over, such as the certificates of each listener; files that are
+replaced without a reload are `certificate_watch`'s.
 """
 
 from __future__ import annotations

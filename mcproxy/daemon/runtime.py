@@ -147,7 +147,7 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
         )
         for cluster in config.clusters
     }
-    certificates = {listener.name: _certificates(config, listener, previous) for listener in config.listeners}
+    certificates = {listener.name: certificate_store(config, listener, previous) for listener in config.listeners}
     identity = IdentityRegistry(config, clusters, resources.shared, None if previous is None else previous.identity)
     flow_controls = FlowControls.build(
         config.flow_controls,
@@ -343,21 +343,22 @@ def _visibility(
     )
 
 
-def _certificates(
+def certificate_store(
     config: model.Config, listener: model.ListenerConfig, previous: Runtime | None
 ) -> CertificateStore | None:
+    """Return the certificates of a listener: the store in force if they are unchanged, or else a new one."""
     if listener.tls is None:
         return None
-    chosen, hosts = _chosen(config, listener.tls), dict(listener.tls.hosts)
+    chosen, hosts = _listener_certificates(config, listener.tls), dict(listener.tls.hosts)
     if previous is not None:
         for old in previous.config.listeners:
             same = old.tls == listener.tls and old.protocols == listener.protocols
-            if same and _chosen(previous.config, listener.tls) == chosen:
+            if same and _listener_certificates(previous.config, listener.tls) == chosen:
                 return previous.certificates[old.name]
     return CertificateStore.build(chosen, listener.tls.min_version, alpn.names_of(listener.protocols), hosts)
 
 
-def _chosen(config: model.Config, tls: model.ListenerTLS) -> list[model.Certificate]:
+def _listener_certificates(config: model.Config, tls: model.ListenerTLS) -> list[model.Certificate]:
     by_name = {certificate.name: certificate for certificate in config.certificates}
     return [by_name[name] for name in tls.all_certificates if name in by_name]
 

@@ -10,7 +10,6 @@ import os
 import socket
 from collections import Counter
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from typing import Any, Protocol
 
 from OpenSSL import SSL
@@ -31,6 +30,7 @@ from mcproxy.net.reactor_interface import Reactor
 from mcproxy.net.socket_options import Address, address_of
 from mcproxy.net.socket_stream import SocketStream
 from mcproxy.net.tls_stream import Handshake, TLSStream
+from mcproxy.net.trusted_proxies import is_trusted
 
 # The settings of a listener that a reload may change: certificates, limits, the PROXY protocol.
 
@@ -101,7 +101,7 @@ class PendingConnection:
         self._handshake: Handshake | None = None
         self.idle_since: float | None = reactor.seconds()
         networks = settings.proxy_protocol_from
-        self._has_header = networks is not None and self._peer_is_in(networks)
+        self._has_header = networks is not None and sock.family != socket.AF_UNIX and is_trusted(name[0], networks)
         self.client = UNKNOWN if self._has_header else client_of(address_of(sock.family, name))
 
     def start(self) -> None:
@@ -112,12 +112,6 @@ class PendingConnection:
         if timeout:
             self._timer = self._reactor.callLater(timeout, self._header_timed_out)
         self._reactor.addReader(self)
-
-    def _peer_is_in(self, networks: tuple[IPNetwork, ...]) -> bool:
-        if self._socket.family == socket.AF_UNIX:
-            return False
-        address = ip_address(self._name[0].partition("%")[0])
-        return any(address in network for network in networks)
 
     def close(self) -> None:
         """Close the socket."""

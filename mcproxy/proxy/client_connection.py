@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Protocol
 
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.interfaces import IAddress
 
 from mcproxy.config.model import IPNetwork
-from mcproxy.http.messages import RequestHead, split_fields
+from mcproxy.http.messages import RequestHead
 from mcproxy.identity.authentication.x509.peer import TLSPeer
 from mcproxy.identity.client_identity_headers import IdentityHeaders, split_identity_headers
 from mcproxy.identity.cross_site import is_foreign
 from mcproxy.net.client_table import UNIX
+from mcproxy.net.trusted_proxies import is_trusted
+from mcproxy.proxy.forwarded_headers import forwarded_block, forwarded_through, source_addresses
 from mcproxy.proxy.routes import host_name
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class ClientConnectionInfo:
         self.address = _address_text(connection.client)
         self.log_address = self.address or UNIX
         self.server_name = transport.server_name if transport.is_tls else None
-        self.trusted = bool(trusted_proxies) and bool(self.address) and _within(self.address, trusted_proxies)
+        self.trusted = is_trusted(self.address, trusted_proxies)
         self.scheme = "https" if transport.is_tls else "http"
         self._scheme = self.scheme.encode()
         #: the client's certificate, verified again under each Runtime (None without one)
@@ -106,7 +107,7 @@ class ClientConnectionInfo:
             routes = self.routes
             self._server = routes.find(self.server_name, host)
             self._host = host
-            self._forwarded = _fields(self.address.encode(), self._scheme, host)
+            self._forwarded = forwarded_block(self.address.encode(), self._scheme, host)
             plain = self._scheme == b"http" and bool(self.address)
             self.foreign_host = plain and not routes.names(host) and is_foreign(host_name(host))
         return self._server
@@ -137,59 +138,18 @@ class ClientConnectionInfo:
         self._kept[fields] = self._identity_headers
 
     def addresses(self, head: RequestHead) -> tuple[str, ...]:
-        """Return the addresses that a request came from, as a kube-apiserver's audit log has them.
+        """Return the addresses that a request came from (`forwarded_headers.source_addresses`)."""
+        return source_addresses(head, self.address) if self.trusted else self.own_address
 
-        They are a trusted proxy's X-Forwarded-For, in order, then the connection's own address unless it is the last of
-        these.
-        """
-        if not self.trusted:
-            return self.own_address
-        chain = []
-        for name, value in split_fields(head.fields):
-            if name == b"x-forwarded-for":
-                chain += [_parsed_address(each) for each in value.decode("latin-1").split(",")]
-        found = [each for each in chain if each]
-        if not found or found[-1] != self.address:
-            found.append(self.address)
-        return tuple(found)
-
-    def forwarded(self, head: RequestHead) -> bytes:
-        """Return the X-Forwarded-For, -Proto and -Host fields to send, as a block.
-
-        The client's values are kept only if it is a trusted proxy; its address is then appended to the list.
-        """
+    def forwarded_fields(self, head: RequestHead) -> bytes:
+        """Return the X-Forwarded-For, -Proto and -Host fields to send, as a block."""
         if self.trusted:
-            received = [value for name, value in split_fields(head.fields) if name == b"x-forwarded-for"]
-            scheme = head.header(b"x-forwarded-proto") or self._scheme
-            host = head.header(b"x-forwarded-host") or head.host
-            return _fields(b", ".join([*received, self.address.encode()]), scheme, host)
+            return forwarded_through(head, self.address, self._scheme)
         if head.host == self._host and self._forwarded:
             return self._forwarded
-        return _fields(self.address.encode(), self._scheme, head.host)
-
-
-def _parsed_address(text: str) -> str:
-    """Return an address in its canonical form; "" if it is malformed."""
-    try:
-        return str(ip_address(text.strip()))
-    except ValueError:
-        return ""
-
-
-def _fields(chain: bytes, scheme: bytes, host: bytes) -> bytes:
-    """Return the block. A unix socket's peer has no address, and an HTTP/1.0 request may have no host."""
-    return b"%bX-Forwarded-Proto: %b\r\n%b" % (
-        b"X-Forwarded-For: %b\r\n" % chain if chain else b"",
-        scheme,
-        b"X-Forwarded-Host: %b\r\n" % host if host else b"",
-    )
+        return forwarded_block(self.address.encode(), self._scheme, head.host)
 
 
 def _address_text(address: IAddress | None) -> str:
     """Return an IP address as text; "" for a peer without one (unix socket)."""
     return address.host if isinstance(address, IPv4Address | IPv6Address) else ""
-
-
-def _within(address: str, networks: Sequence[IPNetwork]) -> bool:
-    parsed = ip_address(address.partition("%")[0])
-    return any(parsed in network for network in networks)

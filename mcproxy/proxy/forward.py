@@ -248,7 +248,7 @@ class Forward(ResponseRelay):
         fields: tuple[bytes, ...] = (
             request.upstream_fields(),
             self._user_fields,
-            request.client.forwarded(head),
+            request.client.forwarded_fields(head),
         )
         if self._authorization is not None:
             fields = (*fields, cluster.authorization_field(self._authorization))

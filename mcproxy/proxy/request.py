@@ -67,7 +67,7 @@ class RequestClient(Protocol):
         """Return the addresses that a request came from, for the audit log."""
         ...
 
-    def forwarded(self, head: RequestHead) -> bytes:
+    def forwarded_fields(self, head: RequestHead) -> bytes:
         """Return the X-Forwarded-* fields to send, as a block."""
         ...
 

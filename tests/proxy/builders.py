@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from ipaddress import ip_network
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 from mcproxy.config import model
 from mcproxy.dispatch.plan import Dispatch
 from mcproxy.http.exchange import Exchange
+from mcproxy.http.h1.head_parser import parse_request_head
 from mcproxy.http.messages import Header, RequestHead
 from mcproxy.http.tunnel import TunnelSide
 from mcproxy.identity.authentication.authenticator import NO_AUTHENTICATION
 from mcproxy.identity.authorization.authorizer import ImpersonationAuthorizer
+from mcproxy.proxy.client_connection import ClientConnectionInfo
 from mcproxy.proxy.routes import VirtualServer
 from tests.support.clock import Clock
 
@@ -83,3 +86,15 @@ class FakeExchange(Exchange):
 
     def switch_protocols(self, reason: bytes, fields: bytes, upgrade: bytes) -> TunnelSide:
         raise AssertionError("no upgrade is asked for")
+
+
+def connection_info(client: Any, *trusted: str, tls: bool = True, routes: Any = None) -> ClientConnectionInfo:
+    transport = SimpleNamespace(
+        is_tls=tls, server_name="sni.test" if tls else None, peer_certificate=lambda: None, peer_chain=list
+    )
+    connection: Any = SimpleNamespace(client=client, transport=transport)
+    return ClientConnectionInfo(connection, routes, [ip_network(each) for each in trusted], lambda _: None)
+
+
+def request_head(*fields: bytes) -> RequestHead:
+    return parse_request_head(b"\r\n".join([b"GET / HTTP/1.1", b"Host: A.test:6443", *fields, b"", b""]), 100, 100)

@@ -1,8 +1,7 @@
-"""X-Forwarded-*: set anew, and believed only from trusted proxies."""
+"""A client's connection: its virtual server, and the identity headers that it keeps between requests."""
 
 from __future__ import annotations
 
-from ipaddress import ip_network
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,21 +9,10 @@ import pytest
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 
 from mcproxy.config import model
-from mcproxy.http.h1.head_parser import parse_request_head
-from mcproxy.http.messages import RequestHead
 from mcproxy.kube.status import StatusError
 from mcproxy.proxy import client_connection
-from mcproxy.proxy.client_connection import ClientConnectionInfo
 from mcproxy.proxy.routes import VirtualServer
-from tests.proxy.builders import NOT_ASKED, virtual_server
-
-
-def connection_info(client: Any, *trusted: str, tls: bool = True, routes: Any = None) -> ClientConnectionInfo:
-    transport = SimpleNamespace(
-        is_tls=tls, server_name="sni.test" if tls else None, peer_certificate=lambda: None, peer_chain=list
-    )
-    connection: Any = SimpleNamespace(client=client, transport=transport)
-    return ClientConnectionInfo(connection, routes, [ip_network(each) for each in trusted], lambda _: None)
+from tests.proxy.builders import NOT_ASKED, connection_info, virtual_server
 
 
 def server(name: str) -> VirtualServer:
@@ -32,36 +20,7 @@ def server(name: str) -> VirtualServer:
     return virtual_server(config, {"east": NOT_ASKED})
 
 
-def head(*fields: bytes) -> RequestHead:
-    return parse_request_head(b"\r\n".join([b"GET / HTTP/1.1", b"Host: A.test:6443", *fields, b"", b""]), 100, 100)
-
-
 CLIENT = IPv4Address("TCP", "192.0.2.7", 1)
-SENT = (
-    b"X-Forwarded-For: 10.1.1.1",
-    b"x-forwarded-for: 10.2.2.2",
-    b"X-Forwarded-Proto: http",
-    b"X-Forwarded-Host: own.test",
-)
-
-
-def test_a_client_that_is_not_trusted_is_recognized_by_its_address() -> None:
-    expected = b"X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: a.test:6443\r\n"
-    assert connection_info(CLIENT).forwarded(head()) == expected
-    assert connection_info(CLIENT).forwarded(head(*SENT)) == expected
-    assert connection_info(CLIENT, "198.51.100.0/24").forwarded(head(*SENT)) == expected
-
-
-def test_a_trusted_proxy_is_believed_and_added_to_the_chain() -> None:
-    assert connection_info(CLIENT, "192.0.2.0/24").forwarded(head(*SENT)) == (
-        b"X-Forwarded-For: 10.1.1.1, 10.2.2.2, 192.0.2.7\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: own.test\r\n"
-    )
-
-
-def test_what_a_trusted_proxy_does_not_say_is_set_as_for_others() -> None:
-    assert connection_info(CLIENT, "192.0.2.7/32", tls=False).forwarded(head()) == (
-        b"X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: a.test:6443\r\n"
-    )
 
 
 def test_addresses_of_both_families() -> None:
@@ -69,12 +28,6 @@ def test_addresses_of_both_families() -> None:
     assert connection_info(six, "fe80::/10", "10.0.0.0/8").trusted
     assert not connection_info(six, "10.0.0.0/8").trusted
     assert connection_info(six).address == "fe80::1%eth0"
-
-
-def test_a_client_on_a_unix_socket_has_no_address_and_no_trust() -> None:
-    unix = connection_info(UNIXAddress(b""), "0.0.0.0/0", tls=False)
-    assert not unix.trusted
-    assert unix.forwarded(head(*SENT)) == b"X-Forwarded-Proto: http\r\nX-Forwarded-Host: a.test:6443\r\n"
 
 
 def test_the_server_of_a_host_is_looked_up_again_only_for_another_host() -> None:
@@ -115,11 +68,6 @@ def test_an_unknown_host_is_foreign_without_tls(host: bytes, client: Any, tls: b
     known = connection_info(client, tls=tls, routes=routes)
     known.server(host)
     assert known.foreign_host is foreign
-
-
-def test_without_a_host_there_is_no_forwarded_host() -> None:
-    bare = parse_request_head(b"GET / HTTP/1.0\r\n\r\n", 100, 100)
-    assert connection_info(CLIENT).forwarded(bare) == b"X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\n"
 
 
 def test_what_is_presented_is_sorted_again_only_for_other_fields() -> None:

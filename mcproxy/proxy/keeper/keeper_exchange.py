@@ -257,7 +257,7 @@ class RelayedClient:
         self.handler_state = self.handle = self.transport = None
         self._forwarded = forwarded
 
-    def forwarded(self, head: RequestHead) -> bytes:
+    def forwarded_fields(self, head: RequestHead) -> bytes:
         """Return the X-Forwarded-* fields (`ClientConnectionInfo.forwarded`)."""
         return self._forwarded
 

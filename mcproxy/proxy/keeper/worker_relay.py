@@ -162,7 +162,7 @@ class Relay:
             wire.head_of(head, expects_continue=head.expects_continue and not exchange.body_complete),
             admitted.target,
             request.client.address,
-            request.client.forwarded(head),
+            request.client.forwarded_fields(head),
             request.response_fields,
             user_bytes(caller.user),
             caller.cluster,

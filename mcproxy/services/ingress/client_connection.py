@@ -16,7 +16,8 @@ from mcproxy.http.exchange import ServerConnection
 from mcproxy.http.messages import RequestHead, first_value
 from mcproxy.net.client_table import UNIX
 from mcproxy.net.name_table import NameTable
-from mcproxy.services.ingress.forwarded_headers import Origin, is_trusted, origin
+from mcproxy.net.trusted_proxies import is_trusted
+from mcproxy.services.ingress.forwarded_headers import Origin, origin
 
 _REQUEST_ID = re.compile(rb"[!-~]{1,128}")
 
@@ -112,7 +113,7 @@ class Client:
         self.routes: Any = None
         """The routes of that host; None if this connection must not serve it."""
         self._host: bytes | None = None
-        self._trusted = trusted if trusted and self.address and is_trusted(self.address, trusted) else ()
+        self._trusted = trusted if is_trusted(self.address, trusted) else ()
         self._fields: bytes | None = None
         self._noted: ConnectionFields | None = None
 

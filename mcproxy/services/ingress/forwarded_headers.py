@@ -19,6 +19,7 @@ from ipaddress import ip_address
 
 from mcproxy.config.model import IPNetwork
 from mcproxy.http.messages import split_fields
+from mcproxy.net.trusted_proxies import is_trusted
 
 _OURS = re.compile(rb"(?:^|\n)(?:x[-_]forwarded[-_]|x[-_]real[-_]ip:|forwarded:|proxy:)", re.IGNORECASE)
 _NODE = re.compile(rb'for="?(\[[0-9a-f:.]+\]|[\w.-]+)(?::[\w]+)?"?', re.IGNORECASE)
@@ -43,15 +44,6 @@ class Origin:
         """The client's: the last one in the chain that is not of a trusted proxy; "" for a unix socket."""
         self.https = https
         """Whether the client's connection is known to use TLS."""
-
-
-def is_trusted(address: str, networks: Sequence[IPNetwork]) -> bool:
-    """Whether an address is that of a trusted proxy."""
-    try:
-        parsed = ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
-    return any(parsed in network for network in networks)
 
 
 def origin(fields: bytes, host: bytes, peer: str, *, tls: bool, trusted: Sequence[IPNetwork]) -> Origin:
