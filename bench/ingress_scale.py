@@ -21,7 +21,7 @@ from mcproxy.kube.linear_regex import LinearRegex
 from mcproxy.net.reactor import install
 from mcproxy.services.endpoint_table import EndpointTable, PodEndpoint, PortEndpoints
 from mcproxy.services.ingress.backend import Backend
-from mcproxy.services.ingress.backend_members import BackendMember, member_keys
+from mcproxy.services.ingress.backend_endpoints import BackendMember, member_keys
 from mcproxy.services.ingress.pod_pools import LiveTargets, PodPools
 from mcproxy.services.ingress.port_forward import PortForwarder
 from mcproxy.services.ingress.router import Router, routes_of

@@ -29,7 +29,7 @@ from mcproxy.aggregate.resource_version.formats import version_format
 from mcproxy.aggregate.resource_version.layout import Layout, LayoutHistory
 from mcproxy.aggregate.resource_version.reader import VersionReader
 from mcproxy.aggregate.view.view import MemberView, View, ViewState
-from mcproxy.aggregate.watch.watches import Watches, WatchSettings
+from mcproxy.aggregate.watch.watch_handler import WatchHandler, WatchSettings
 from mcproxy.config.model import Limits, PEMFile, TCPBind
 from mcproxy.config.model.listeners import Certificate
 from mcproxy.http.deadlines import Deadlines
@@ -149,7 +149,7 @@ class Run:
                 assert isinstance(item, CachedObject), item
                 replacement.add(item)
             replacement.commit(_FIRST)
-        self.watches = Watches(self._reactor, lambda: 0.5, WatchSettings(), cast(Any, None), cast(Any, None))
+        self.watches = WatchHandler(self._reactor, lambda: 0.5, WatchSettings(), cast(Any, None), cast(Any, None))
         self._polls = reactor._poller = Polls(reactor._poller)
 
     def handle(self, exchange: Exchange) -> None:

@@ -20,7 +20,7 @@ from mcproxy.aggregate.reflector.member import rediscover, renew
 from mcproxy.aggregate.reflector.reflectors import Reflectors
 from mcproxy.aggregate.view.aggregate_views import AggregateViews, LeftOutResource
 from mcproxy.aggregate.watch.scheduler import WatchScheduler
-from mcproxy.aggregate.watch.watches import Watches, WatchSettings
+from mcproxy.aggregate.watch.watch_handler import WatchHandler, WatchSettings
 from mcproxy.aggregate.writes.held_bodies import HeldBodies
 from mcproxy.aggregate.writes.write_handler import WriteHandler
 from mcproxy.config.model.aggregates import UnavailableMembers
@@ -145,7 +145,9 @@ class _ActiveAggregate:
         self.initial_sync_ends = clock.seconds() + config.cache.initial_sync_timeout
         self._waiter = FreshnessWaiter(clock, probe, freshness)
         self._reads = Reads(clock, self._waiter, shared.in_thread)
-        self.watches = Watches(clock, shared.random, settings, self._waiter, probe, shared.scheduler, shared.changes)
+        self.watches = WatchHandler(
+            clock, shared.random, settings, self._waiter, probe, shared.scheduler, shared.changes
+        )
         self._discovery = AggregateDiscovery(clock, shared.in_thread)
         self._discovery.update(config, self._shared.reflectors.members, self.views.scope)
         self._authorization = MemberAuthorizer(config.reads, reviewers)
@@ -237,7 +239,7 @@ class RequestRouter:
         authorization: MemberAuthorizer,
         discovery: AggregateDiscovery,
         reads: Reads,
-        watches: Watches,
+        watches: WatchHandler,
         writes: WriteHandler,
         primary: str | None,
         wait_until: float,

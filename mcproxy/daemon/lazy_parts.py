@@ -215,11 +215,11 @@ class LazyServices:
 
     def _make_controller(self, caches: ServiceCaches) -> ExportController:
         from mcproxy.services.controller.export_controller import ExportController
-        from mcproxy.services.controller.writable_cluster import Parts
+        from mcproxy.services.controller.writable_cluster import ControllerParts
         from mcproxy.services.lease import LeaseLock
 
         clock = self._shared.reactor
-        parts = Parts(
+        parts = ControllerParts(
             clock=clock,
             random=self._shared.random,
             counts=self._shared.metrics.counts,

@@ -159,9 +159,9 @@ class LimitTables:
 class WakeUpReader:
     """The eventfd of this process, for the reactor."""
 
-    def __init__(self, fd: int, told: Callable[[], None]) -> None:
+    def __init__(self, fd: int, on_wake_up: Callable[[], None]) -> None:
         self._fd = fd
-        self._on_told = told
+        self._on_wake_up = on_wake_up
 
     def fileno(self) -> int:
         return self._fd
@@ -174,7 +174,7 @@ class WakeUpReader:
             os.eventfd_read(self._fd)
         except BlockingIOError:
             return
-        self._on_told()
+        self._on_wake_up()
 
     def connectionLost(self, reason: Failure) -> None:
         """Called by the reactor when `doRead` raised, which it has logged: waiting requests are still polled."""

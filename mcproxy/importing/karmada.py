@@ -75,7 +75,7 @@ KEYS = ("labelSelector", "fieldSelector", "clusterNames", "exclude")
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ClusterProperties:
     """The properties of a cluster that affinities select by."""
 
     name: str
@@ -85,7 +85,7 @@ class Facts:
     zones: Sequence[str]
 
     @classmethod
-    def of(cls, cluster: Fields) -> Facts:
+    def of(cls, cluster: Fields) -> ClusterProperties:
         metadata, spec = cluster.fields("metadata"), cluster.fields("spec")
         return cls(
             metadata.text("name"), metadata.labels("labels"), spec.text("provider"), spec.text("region"),
@@ -93,7 +93,7 @@ class Facts:
         )  # fmt: skip
 
 
-Affinity = Callable[[Facts], bool]
+Affinity = Callable[[ClusterProperties], bool]
 
 
 def affinity(given: Fields) -> Affinity:
@@ -104,7 +104,7 @@ def affinity(given: Fields) -> Affinity:
     excluded, names = frozenset(given.texts("exclude")), frozenset(given.texts("clusterNames"))
     tests = [*_labels(given.fields("labelSelector")), *_fields(given.fields("fieldSelector"))]
 
-    def selects(cluster: Facts) -> bool:
+    def selects(cluster: ClusterProperties) -> bool:
         if cluster.name in excluded or (names and cluster.name not in names):
             return False
         return all(test(cluster) for test in tests)
@@ -140,7 +140,7 @@ def _fields(selector: Fields) -> list[Affinity]:
     return tests
 
 
-def _test(expression: Fields, values_of: Callable[[Facts], Sequence[str]]) -> Affinity:
+def _test(expression: Fields, values_of: Callable[[ClusterProperties], Sequence[str]]) -> Affinity:
     """Return the test of one expression; a cluster has one value of most keys, and several zones."""
     operator, wanted = expression.text("operator"), frozenset(expression.texts("values"))
     if operator in ("In", "NotIn") and not wanted:
@@ -175,7 +175,7 @@ class KarmadaCluster:
     """A cluster with the properties that registries select by."""
 
     fragment: Fragment
-    facts: Facts
+    properties: ClusterProperties
     kinds: Mapping[tuple[str, str], str]
     """(apiVersion, kind) -> plural, of the kinds in the cluster's status."""
     complete: bool
@@ -183,7 +183,7 @@ class KarmadaCluster:
 
     @property
     def name(self) -> str:
-        return self.facts.name
+        return self.properties.name
 
     def has(self, api_version: str, kind: str) -> bool:
         """Return whether Karmada would cache a kind of this cluster: the member has it, or its kinds are unknown."""
@@ -226,7 +226,7 @@ def translate_member(found: Object, secrets: Secrets) -> KarmadaCluster:
     }
     made.add("clusters", entry)
     kinds, complete = _kinds(found.fields.fields("status"))
-    return KarmadaCluster(made, Facts.of(found.fields), kinds, complete)
+    return KarmadaCluster(made, ClusterProperties.of(found.fields), kinds, complete)
 
 
 def plural(member: KarmadaCluster, api_version: str, kind: str) -> str | None:
@@ -328,7 +328,7 @@ def add_registry(found: Object, members: Sequence[KarmadaCluster], scope: CacheS
         made.note(other, "is not known to mcproxy, so the registry is left out: it might select fewer clusters")
         return
     selects = affinity(target)
-    selected = [member for member in members if selects(member.facts)]
+    selected = [member for member in members if selects(member.properties)]
     if not selected:
         made.note("spec.targetCluster", "selects none of the clusters that are carried over")
         return

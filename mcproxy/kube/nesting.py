@@ -73,7 +73,7 @@ def shallow(data: bytes, most: int, marker: bytes) -> Generator[None, None, byte
     return data if level else b"".join((*parts, data[begin:]))
 
 
-def at_once(steps: Generator[None, None, bytes]) -> bytes:
+def run_to_end(steps: Generator[None, None, bytes]) -> bytes:
     """Run a generator without pauses, and return its result."""
     while True:
         try:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcproxy.importing.fragment import Fragment, check
-from mcproxy.importing.karmada import Facts, affinity, built_in, translate_all
+from mcproxy.importing.karmada import ClusterProperties, affinity, built_in, translate_all
 from mcproxy.importing.object_files import Fields, UnusableError
 from tests.importing.builders import b64, karmada_cluster, karmada_secret, one, registry
 
@@ -165,9 +165,9 @@ def test_insecure_is_carried_over_loudly() -> None:
 )
 def test_affinity(given: dict[str, Any], selected: str) -> None:
     clusters = [
-        Facts("a", {"env": "prod"}, "aws", "eu", ["z1"]),
-        Facts("b", {"env": "dev"}, "", "eu", ["z1", "z2"]),
-        Facts("c", {}, "", "", []),
+        ClusterProperties("a", {"env": "prod"}, "aws", "eu", ["z1"]),
+        ClusterProperties("b", {"env": "dev"}, "", "eu", ["z1", "z2"]),
+        ClusterProperties("c", {}, "", "", []),
     ]
     selects = affinity(Fields(given, "spec.targetCluster"))
     assert "".join(cluster.name for cluster in clusters if selects(cluster)) == selected

@@ -8,7 +8,7 @@ from mcproxy.config import model
 from mcproxy.observe.metrics.counts import MetricCounts
 from mcproxy.services.cache_scopes import ALL, FollowedKind, Scopes
 from mcproxy.services.controller.export_controller import ExportController
-from mcproxy.services.controller.writable_cluster import Parts
+from mcproxy.services.controller.writable_cluster import ControllerParts
 from mcproxy.services.exports.export_types import Exports
 from mcproxy.services.lease import LeaseLock
 from mcproxy.services.service_caches import ServiceCaches
@@ -76,7 +76,7 @@ class Replica:
         self.lease_apis: dict[str, FakeAPI] = {}
         self.controller = ExportController(
             self.caches,
-            Parts(
+            ControllerParts(
                 clock=bench.clock,
                 random=lambda: 0.5,
                 counts=MetricCounts(),

@@ -24,7 +24,7 @@ from mcproxy.aggregate.cache.cached_object import (
     split_object,
     version_of,
 )
-from mcproxy.kube.nesting import at_once, shallow
+from mcproxy.kube.nesting import run_to_end, shallow
 from mcproxy.kube.resource import APIResource
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
@@ -195,7 +195,7 @@ class ObjectDecoder:
         except RecursionError:
             pass
         try:
-            return self._decode_event(at_once(shallow(line, KEPT_LEVELS, DEEPER)), now)
+            return self._decode_event(run_to_end(shallow(line, KEPT_LEVELS, DEEPER)), now)
         except RecursionError:
             raise MalformedResponse("no event: it is nested too deeply") from None
 

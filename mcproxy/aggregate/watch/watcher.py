@@ -12,13 +12,13 @@ from twisted.python.failure import Failure
 
 from mcproxy.aggregate.encoding.objects import error_event
 from mcproxy.aggregate.resource_version.reader import Expired
+from mcproxy.aggregate.watch.bookmark_times import BookmarkTimes
 from mcproxy.aggregate.watch.catch_up import CatchUp
 from mcproxy.aggregate.watch.changes import ChangeQueue
 from mcproxy.aggregate.watch.scheduler import WatchScheduler
 from mcproxy.aggregate.watch.watch_state import (
     RUNNING,
     UP_TO_DATE,
-    BookmarkTimes,
     Trigger,
     Undecided,
     WatchOptions,

@@ -25,7 +25,7 @@ log = Logger(__name__)
 
 LONGEST_DELAY = 30.0
 """The most seconds between the end of a child and its successor's start."""
-SETTLED = 60.0
+STABLE_AFTER = 60.0
 """A child that has lived for so many seconds did not end early: the delays begin anew."""
 REPLACED_WITHIN = 60.0
 """Seconds that a reload waits for the successor of a child that has ended."""
@@ -69,7 +69,7 @@ class Slot:
 
         The first one starts at once; then the delay is 1, 2, 4 … 30 s.
         """
-        self._early_ends = 1 if lived >= SETTLED else self._early_ends + 1
+        self._early_ends = 1 if lived >= STABLE_AFTER else self._early_ends + 1
         return 0.0 if self._early_ends == 1 else min(2.0 ** (self._early_ends - 2), LONGEST_DELAY)
 
     def child_serving(self) -> Deferred[Child | None]:

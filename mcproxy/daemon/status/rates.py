@@ -95,7 +95,7 @@ class History:
         self._last, self._at = totals, now
 
 
-class Noted(NamedTuple):
+class CountsAt(NamedTuple):
     """The counts at a time (monotonic seconds)."""
 
     at: float
@@ -119,7 +119,7 @@ class RecentSamples:
         self._totals = totals
         self._breakdown = breakdown
         self._step = step
-        self._minute_samples: deque[Noted] = deque(maxlen=length)
+        self._minute_samples: deque[CountsAt] = deque(maxlen=length)
         self._call = LoopingCall(self._take_sample)
         self._call.clock = clock
 
@@ -134,17 +134,17 @@ class RecentSamples:
 
     def now(self) -> SampleDifference:
         """Return the change since the oldest sample."""
-        now = Noted(self._clock.seconds(), self._totals(), self._breakdown())
+        now = CountsAt(self._clock.seconds(), self._totals(), self._breakdown())
         return SampleDifference(self._minute_samples[0] if self._minute_samples else now, now)
 
     def _take_sample(self) -> None:
-        self._minute_samples.append(Noted(self._clock.seconds(), self._totals(), self._breakdown()))
+        self._minute_samples.append(CountsAt(self._clock.seconds(), self._totals(), self._breakdown()))
 
 
 class SampleDifference:
     """The difference of two samples."""
 
-    def __init__(self, before: Noted, now: Noted) -> None:
+    def __init__(self, before: CountsAt, now: CountsAt) -> None:
         self.now = now.breakdown
         self.seconds = now.at - before.at
         self._before = before

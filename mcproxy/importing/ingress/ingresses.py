@@ -34,7 +34,7 @@ from mcproxy.importing.object_files import Fields, UnusableError
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ImportContext:
     """The objects and options that ingresses refer to."""
 
     clusters: Sequence[str]
@@ -46,7 +46,7 @@ class Surroundings:
     """The listeners named in each ingress; empty: it is on all listeners that serve Ingress."""
 
 
-def translate(found: PlacedObject, around: Surroundings) -> tuple[Fragment, Canary | None]:
+def translate(found: PlacedObject, context: ImportContext) -> tuple[Fragment, Canary | None]:
     """Return the fragment for an object, and its canary rule if it is one. Raises PlacedError for one that is left
     out.
     """
@@ -57,10 +57,10 @@ def translate(found: PlacedObject, around: Surroundings) -> tuple[Fragment, Cana
         remark(made, found, other, "is not known to mcproxy")
     if spec is not None and (named := spec.get("ingressClassName")) is not None:
         remark(made, found, named, "is not carried over: the ingress is on the listeners that it names")
-    maker = _Maker(found, made, annotated, around)
+    maker = _Maker(found, made, annotated, context)
     entry: dict[str, Any] = {"name": f"{found.namespace}.{found.name}"}
-    if around.listeners:
-        entry["listeners"] = list(around.listeners)
+    if context.listeners:
+        entry["listeners"] = list(context.listeners)
     if tls := list(maker.tls(spec)):
         entry["tls"] = tls
     elif "redirectToTLS" in annotated.ingress:
@@ -82,12 +82,12 @@ class _Maker:
     found: PlacedObject
     made: Fragment
     annotated: Annotated
-    around: Surroundings
+    context: ImportContext
 
     def tls(self, spec: Place | None) -> Iterator[dict[str, Any]]:
         for entry in items(spec, "tls"):
             secret, hosts = text(entry, "secretName"), texts(entry, "hosts")
-            certificate = self.around.certificates.get((self.found.namespace, secret))
+            certificate = self.context.certificates.get((self.found.namespace, secret))
             if not secret:
                 self._note(entry, "is not carried over: without secretName the controller has a certificate of its own")
             elif certificate is None:
@@ -164,7 +164,7 @@ class _Maker:
             return None
         name, port = text(service, "name"), mapping(service, "port")
         number = integer(port, "number") if port is not None else 0
-        clusters = self.around.providers.get((self.found.namespace, name)) or self.around.clusters
+        clusters = self.context.providers.get((self.found.namespace, name)) or self.context.clusters
         if not clusters:
             raise PlacedError(service, f"nothing says which clusters have the service {name}: give --cluster NAME")
         return {
@@ -244,11 +244,11 @@ def translate_all(
                 read.fragments.append(translate_service(each, options.clusters))
             except PlacedError as error:
                 read.left_out.append(each.note(error.place, f"left out: {error}"))
-    around = Surroundings(options.clusters, providers, certificates, options.listeners)
+    context = ImportContext(options.clusters, providers, certificates, options.listeners)
     for each in wanted:
         if (each.api_version, each.kind) in _INGRESSES:
             try:
-                made, canary = translate(each, around)
+                made, canary = translate(each, context)
             except PlacedError as error:
                 read.left_out.append(each.note(error.place, f"left out: {error}"))
                 continue

@@ -30,7 +30,7 @@ Route = tuple[str, str, str]
 """Ingress, rule and service."""
 
 
-class _SharedCounters:
+class _RouteSeries:
     """The counters shared by requests with the same labels."""
 
     __slots__ = ("duration", "fine", "outcomes", "received", "requests", "retries", "sent", "upstream")
@@ -54,7 +54,7 @@ class IngressCounts:
 
     def __init__(self, counts: MetricCounts) -> None:
         self._counts = counts
-        self._by_labels: dict[tuple[Route, str, int, str], _SharedCounters] = {}
+        self._by_labels: dict[tuple[Route, str, int, str], _RouteSeries] = {}
 
     def count(
         self,
@@ -76,7 +76,7 @@ class IngressCounts:
         if counters is None:
             if len(self._by_labels) >= _KEPT:
                 self._by_labels.clear()
-            counters = self._by_labels[key] = _SharedCounters(self._counts, route, cluster, status, reason)
+            counters = self._by_labels[key] = _RouteSeries(self._counts, route, cluster, status, reason)
         counters.requests[0] += 1
         counters.outcomes[0] += 1
         counters.received[0] += received

@@ -41,7 +41,7 @@ log = Logger(__name__)
 _OF_KIND = {(kind.group, kind.resource): kind for kind in FollowedKind}
 
 
-class Views:
+class ClusterViews:
     """Makes views; remembers which caches have caught up with their cluster since this process started."""
 
     def __init__(

@@ -22,11 +22,11 @@ from mcproxy.config.model import LeaseName
 from mcproxy.net.wall_time import wall_seconds
 from mcproxy.services.api_types import CLUSTER_ID, CLUSTERSET_ID
 from mcproxy.services.cache_scopes import FollowedKind
-from mcproxy.services.controller.cluster_views import ClusterIdentities, UnreachableSources, Views
+from mcproxy.services.controller.cluster_views import ClusterIdentities, ClusterViews, UnreachableSources
 from mcproxy.services.controller.export_figures import ProblemLog, figures
 from mcproxy.services.controller.object_index import ExportQuotas, ManagedObjects
 from mcproxy.services.controller.work_turns import WorkTurns
-from mcproxy.services.controller.writable_cluster import LiveCluster, Parts, WritableCluster
+from mcproxy.services.controller.writable_cluster import ControllerParts, LiveCluster, WritableCluster
 from mcproxy.services.endpoint_table import ClusterServiceKey
 from mcproxy.services.exports.desired_state import DesiredState, derived_names, desired_of
 from mcproxy.services.exports.export_types import Desired, ExportProblem, Exports, ProblemKind
@@ -44,7 +44,7 @@ _PRUNE = 30.0  # seconds between two removals of state that is not needed any mo
 class ExportController:
     """Exported services of a configuration."""
 
-    def __init__(self, caches: ServiceCaches, parts: Parts) -> None:
+    def __init__(self, caches: ServiceCaches, parts: ControllerParts) -> None:
         """The caller owns `caches`, and updates them with a configuration before it calls `update`."""
         self._caches = caches
         self._parts = parts
@@ -55,7 +55,7 @@ class ExportController:
         self._mark = self._turns.mark
         self._unreachable = UnreachableSources(self._clock, self._mark)
         self._identities = ClusterIdentities(caches)
-        self._views = Views(caches, self._own, self._quotas, self._unreachable, self._identities, self._refusal)
+        self._views = ClusterViews(caches, self._own, self._quotas, self._unreachable, self._identities, self._refusal)
         self._exports: Exports | None = None
         self._targets: dict[str, WritableCluster] = {}
         self._state = DesiredState(self._views.holder)

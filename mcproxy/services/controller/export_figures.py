@@ -15,7 +15,7 @@ from mcproxy.services.exports.export_types import ExportProblem
 from mcproxy.services.exports.object_keys import ServiceKey
 
 if TYPE_CHECKING:
-    from mcproxy.services.controller.cluster_views import Views
+    from mcproxy.services.controller.cluster_views import ClusterViews
     from mcproxy.services.controller.writable_cluster import WritableCluster
     from mcproxy.services.exports.desired_state import DesiredState
     from mcproxy.services.exports.export_types import Exports
@@ -27,7 +27,11 @@ _MOST_FIGURES = 1000
 
 
 def figures(
-    state: DesiredState, exports: Exports | None, views: Views, targets: Mapping[str, WritableCluster], identity: str
+    state: DesiredState,
+    exports: Exports | None,
+    views: ClusterViews,
+    targets: Mapping[str, WritableCluster],
+    identity: str,
 ) -> dict[str, Any]:
     """Return ``exports`` (services), ``exportProblems``, ``exportTargets`` (clusters that are written to)."""
     problems = state.problems()
@@ -55,7 +59,7 @@ def figures(
 
 
 def _service(
-    key: ServiceKey, state: DesiredState, exports: Exports | None, views: Views, problems: int
+    key: ServiceKey, state: DesiredState, exports: Exports | None, views: ClusterViews, problems: int
 ) -> dict[str, Any]:
     part = state.part(key)
     entries = exports.of(key) if exports is not None else ()

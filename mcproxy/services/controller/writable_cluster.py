@@ -25,7 +25,7 @@ _MAX_FOREIGN = 1000  # foreign objects in a cluster that are re-checked periodic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class ControllerParts:
     """The dependencies of the controller."""
 
     clock: IReactorTime
@@ -46,7 +46,7 @@ class WritableCluster:
         self,
         name: str,
         cluster: LiveCluster,
-        parts: Parts,
+        parts: ControllerParts,
         changed: Callable[[str, bool], None],
         ended: Callable[[ServiceKey, bool], None],
         creates: Callable[[str, str], bool],

@@ -30,7 +30,7 @@ def host_name(host: bytes) -> bytes:
     return name[:-1] if name[-1:] == b"." else name
 
 
-class Coverage:
+class CertificateCoverage:
     """The hosts that a TLS connection may serve.
 
     A client may send requests for other hosts over a connection if its certificate covers them (connection reuse, RFC

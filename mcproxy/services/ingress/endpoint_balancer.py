@@ -26,7 +26,7 @@ from math import inf
 
 from mcproxy.config.model import HashBy, Strategy
 from mcproxy.http.messages import first_value
-from mcproxy.services.ingress.backend_members import BackendMember
+from mcproxy.services.ingress.backend_endpoints import BackendMember
 from mcproxy.services.ingress.cookie_affinity import cookie_pattern
 from mcproxy.services.ingress.endpoint_health import BackendEndpoint
 from mcproxy.upstream.balancing.consistent_hash import ranking

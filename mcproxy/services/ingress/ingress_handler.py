@@ -22,10 +22,10 @@ from mcproxy.net.client_table import UNIX
 from mcproxy.observe.metrics.ingress_counts import IngressCounts
 from mcproxy.observe.record import Recorder
 from mcproxy.requests.batch import RequestBatch
-from mcproxy.services.ingress.backend import LiveRoute
-from mcproxy.services.ingress.client_connection import Client, Coverage
+from mcproxy.services.ingress.client_connection import CertificateCoverage, Client
 from mcproxy.services.ingress.ingress_forward import is_call
 from mcproxy.services.ingress.ingress_request import IngressRequest, answer
+from mcproxy.services.ingress.live_route import LiveRoute
 from mcproxy.services.ingress.request_paths import BadPath
 from mcproxy.services.ingress.router import Router
 
@@ -50,7 +50,7 @@ class IngressHandler:
         self,
         router: Router[LiveRoute],
         *,
-        coverage: Coverage | None,
+        coverage: CertificateCoverage | None,
         trusted_proxies: Sequence[IPNetwork],
         in_flight: RequestsInFlight[IngressRequest],
         request_ids: Callable[[], bytes],

@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 
     from mcproxy.observe.metrics.ingress_counts import IngressCounts
     from mcproxy.requests.batch import RequestBatch
-    from mcproxy.services.ingress.backend import Backend, LiveRoute
+    from mcproxy.services.ingress.backend import Backend
     from mcproxy.services.ingress.client_connection import Client, ConnectionFields
     from mcproxy.services.ingress.endpoint_health import BackendEndpoint
     from mcproxy.services.ingress.forward_target import Target
+    from mcproxy.services.ingress.live_route import LiveRoute
 
 log = Logger(__name__)
 

@@ -1,7 +1,7 @@
 """The ingresses of one configuration: handlers of listeners, backends, endpoints.
 
 They are built while others are in force, and take over unchanged parts: endpoints with their connections, health and
-counts (`backend_members`), backends with their rotation (`backend`). A backend that differs only in its weights,
+counts (`backend_endpoints`), backends with their rotation (`backend`). A backend that differs only in its weights,
 strategy or affinity keeps its endpoints. The ones in force do not change until they are discarded.
 """
 
@@ -21,12 +21,13 @@ from mcproxy.observe.record import Recorder
 from mcproxy.requests.batch import RequestBatch
 from mcproxy.requests.in_flight import RequestsInFlight
 from mcproxy.services.endpoint_table import EndpointTable
-from mcproxy.services.ingress.backend import Backend, BackendShares, LiveRoute
-from mcproxy.services.ingress.backend_members import BackendMember, Ejected, MemberKey, Targets, member_keys
-from mcproxy.services.ingress.client_connection import Coverage
+from mcproxy.services.ingress.backend import Backend
+from mcproxy.services.ingress.backend_endpoints import BackendMember, Ejected, MemberKey, Targets, member_keys
+from mcproxy.services.ingress.client_connection import CertificateCoverage
 from mcproxy.services.ingress.cookie_affinity import derived_key, joined_keys
 from mcproxy.services.ingress.ingress_handler import IngressHandler
 from mcproxy.services.ingress.ingress_request import IngressRequest
+from mcproxy.services.ingress.live_route import BackendShares, LiveRoute
 from mcproxy.services.ingress.router import Route, Router, routes_of
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ def _handler(
 
     return IngressHandler(
         Router((route, live(route)) for route in routes_of(ingresses)),
-        coverage=None if listener.tls is None else Coverage(listener.tls, config.certificates),
+        coverage=None if listener.tls is None else CertificateCoverage(listener.tls, config.certificates),
         trusted_proxies=listener.trusted_proxies,
         in_flight=resources.in_flight,
         request_ids=resources.request_ids,

@@ -24,7 +24,7 @@ from mcproxy.net.connect import ClientTLS
 from mcproxy.net.tls_contexts import SessionCache
 from mcproxy.services.endpoint_table import PodEndpoint
 from mcproxy.services.ingress.api_server_proxy import ServiceBehindAPIServer
-from mcproxy.services.ingress.backend_members import MemberKey
+from mcproxy.services.ingress.backend_endpoints import MemberKey
 from mcproxy.services.ingress.forward_target import Target, TargetGone
 from mcproxy.services.ingress.port_forward import ForwardedPod, PortForwarder
 from mcproxy.upstream.cluster import Cluster

@@ -16,7 +16,7 @@ from mcproxy.aggregate.resource_version.layout import Layout, LayoutHistory
 from mcproxy.aggregate.resource_version.reader import VersionReader
 from mcproxy.aggregate.view.conflicts import NO_RULES, Conflicts
 from mcproxy.aggregate.view.view import AbsentMember, MemberView, View, ViewState
-from mcproxy.aggregate.watch.watches import Watches, WatchSettings
+from mcproxy.aggregate.watch.watch_handler import WatchHandler, WatchSettings
 from mcproxy.http.exchange import Exchange, ExchangeHandler
 from mcproxy.kube.resource import APIResource, GroupVersionResource
 from mcproxy.kube.status import StatusError
@@ -238,7 +238,7 @@ class Room:
         self.undiscovered: tuple[FakeMember, ...] = ()
         self.absent: tuple[AbsentMember, ...] = ()
         self.view = View(self.state(names))
-        self.watches = Watches(self.clock, lambda: 0.5, settings, cast(Any, self.fresh), self.probe)
+        self.watches = WatchHandler(self.clock, lambda: 0.5, settings, cast(Any, self.fresh), self.probe)
 
     async def probe(self, store: Store, timeout: float) -> int:
         return self.probed.get(store.member, store.version)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from tests.aggregate.watch.room import Room
-from tests.aggregate.watch.test_watches import code, two
+from tests.aggregate.watch.test_watch_handler import code, two
 
 
 def put_back(room: Room, version: int = 80) -> None:

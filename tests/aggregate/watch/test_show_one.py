@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mcproxy.aggregate.resource_version.reader import Expired
 from mcproxy.aggregate.view.conflicts import Conflicts
-from mcproxy.aggregate.watch.watches import WatchSettings
+from mcproxy.aggregate.watch.watch_handler import WatchSettings
 from mcproxy.config.model import ConflictRule, Show, UnavailableMembers
 from mcproxy.kube.status import StatusError
 from tests.aggregate.watch.room import RecordedExchange, Room

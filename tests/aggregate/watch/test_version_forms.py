@@ -8,7 +8,7 @@ from mcproxy.aggregate.resource_version.formats import read_karmada
 from mcproxy.aggregate.resource_version.reader import Expired, VersionReader
 from tests.aggregate.resource_version.comparison import compare
 from tests.aggregate.watch.room import RecordedExchange, Room
-from tests.aggregate.watch.test_watches import INITIAL, code, two, vector
+from tests.aggregate.watch.test_watch_handler import INITIAL, code, two, vector
 
 KARMADA = pytest.mark.parametrize("karmada", [False, True])
 

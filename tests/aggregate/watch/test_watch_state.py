@@ -1,21 +1,18 @@
-"""The table of a watch's states, and the times of its bookmarks."""
+"""The table of a watch's states."""
 
 from __future__ import annotations
 
 import pytest
 
 from mcproxy.aggregate.watch.watch_state import (
-    LAST_BOOKMARK,
     RUNNING,
     TRANSITIONS,
     UP_TO_DATE,
-    BookmarkTimes,
     IllegalTransition,
     Trigger,
     WatchState,
     next_state,
 )
-from mcproxy.http.deadlines import NEVER
 
 
 def test_every_state_has_a_row_is_reached_and_can_end() -> None:
@@ -40,30 +37,3 @@ def test_what_cannot_happen_in_a_state_is_a_bug() -> None:
 def test_a_bookmark_never_precedes_lines_that_are_being_sent() -> None:
     assert RUNNING - {WatchState.CATCHING_UP} == UP_TO_DATE
     assert set(WatchState) - {WatchState.OPENING, WatchState.ENDED} == RUNNING
-
-
-def test_bookmarks_come_regularly_and_before_the_end() -> None:
-    times = BookmarkTimes(100.0, 90.0, wanted=True, spread=0.5)
-    assert times.next == 160.0
-    assert times.needed(160.0, lags=False)
-    times.tried(160.0, sent=True)
-    assert times.next == 190.0 - LAST_BOOKMARK
-    times.tried(times.next, sent=False)
-    assert times.next == 190.0 - LAST_BOOKMARK + 0.25, "it is tried again"
-    assert BookmarkTimes(0.0, LAST_BOOKMARK, wanted=True, spread=0.5).next > LAST_BOOKMARK, "none in a shorter watch"
-    assert BookmarkTimes(0.0, 90.0, wanted=False, spread=0.5).next == NEVER
-
-
-def test_a_bookmark_follows_an_event_that_lags_unless_another_event_does() -> None:
-    times = BookmarkTimes(100.0, 900.0, wanted=True, spread=0.5)
-    assert times.may_be_sooner
-    times.event_lags(110.0)
-    assert not bool(times.may_be_sooner)
-    assert times.next == 110.5
-    assert not times.needed(110.5, lags=False)
-    assert times.next == 160.0
-    times.event_lags(120.0)
-    assert times.needed(120.5, lags=True)
-    times.tried(120.5, sent=True)
-    times.event_lags(120.6)
-    assert times.next == 121.5, "at most one a second"

@@ -7,7 +7,7 @@ from typing import Any
 from mcproxy.config import model
 from mcproxy.config.model import FlowControlType, Per
 from mcproxy.daemon.reload import ReloadResult
-from mcproxy.daemon.status.rates import Noted, SampleDifference
+from mcproxy.daemon.status.rates import CountsAt, SampleDifference
 from mcproxy.daemon.status.server_status import with_limits
 from mcproxy.daemon.status.status_document import Counted, StatusDocument, of_reload, only_process
 from mcproxy.observe.metrics.breakdown import Breakdown, Sums
@@ -20,7 +20,9 @@ WALL = 1_790_000_000.0
 def counted_of(**sums: dict[Any, Sums]) -> Counted:
     """What was counted since the start, all of it in the last ten seconds."""
     totals: dict[str, Any] = {"requests": 0, "refused": 0, "refusals": {}}
-    return Counted(SampleDifference(Noted(0.0, totals, Breakdown()), Noted(10.0, totals, Breakdown(**sums))), {}, {})
+    return Counted(
+        SampleDifference(CountsAt(0.0, totals, Breakdown()), CountsAt(10.0, totals, Breakdown(**sums))), {}, {}
+    )
 
 
 NOTHING = counted_of()

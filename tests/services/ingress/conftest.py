@@ -7,7 +7,7 @@ import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
-from mcproxy.services.ingress import backend_members
+from mcproxy.services.ingress import backend_endpoints
 from tests.services.ingress.stand import Stand
 from tests.services.ingress.whole import Whole
 
@@ -25,7 +25,7 @@ def whole(nothing_left_open: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     from twisted.internet import reactor
 
     # A change of endpoints that a loaded machine holds up for 50 ms would have the next one wait.
-    monkeypatch.setattr(backend_members, "_LONG", math.inf)
+    monkeypatch.setattr(backend_endpoints, "_LONG", math.inf)
     ready: Any = reactor
     pytest_twisted.blockon(deferLater(ready, 0))  # the first run installs the reactor's own readers
     whole = Whole(ready)

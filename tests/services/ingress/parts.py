@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mcproxy.services.endpoint_table import EndpointState, PodEndpoint
-from mcproxy.services.ingress.backend_members import BackendMember
+from mcproxy.services.ingress.backend_endpoints import BackendMember
 from mcproxy.services.ingress.endpoint_health import BackendEndpoint
 from tests.support.clock import Clock
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcproxy.config.model import BackendProtocol, BackendTLS, PEMFile, UpstreamProtocol
-from mcproxy.services.ingress.backend_members import member_keys
+from mcproxy.services.ingress.backend_endpoints import member_keys
 from mcproxy.services.ingress.pod_pools import PodConnections, PodTLS, pod_connections
 from tests.services.ingress.config import backend
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcproxy.config.model import Certificate, ListenerTLS
-from mcproxy.services.ingress.client_connection import Coverage, host_name
+from mcproxy.services.ingress.client_connection import CertificateCoverage, host_name
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def certificate(name: str, *server_names: str) -> Certificate:
     return Certificate(name=name, chain=nothing, key=nothing, server_names=server_names)
 
 
-COVERAGE = Coverage(
+COVERAGE = CertificateCoverage(
     ListenerTLS(certificates=("one",), hosts=(("two.example.org", "two"),)),
     [certificate("one", "a.example.com", "*.example.net"), certificate("two", "b.example.com")],
 )

@@ -10,7 +10,7 @@ from twisted.logger import capturedLogs
 from mcproxy.config.model import BackendProtocol, BackendTLS, IngressBackend, PEMFile, UpstreamProtocol
 from mcproxy.http.connection_pool import ConnectionPool
 from mcproxy.services.ingress import pod_pools
-from mcproxy.services.ingress.backend_members import member_keys
+from mcproxy.services.ingress.backend_endpoints import member_keys
 from mcproxy.services.ingress.pod_pools import PodTLS, pod_connections
 from tests.services.ingress.stand import HTTP1, Stand
 

@@ -65,7 +65,7 @@ class WatchSettings:
     initial_sync_timeout: float = 10.0
 
 
-class Watches:
+class WatchHandler:
     """All watches on the views of one aggregate."""
 
     def __init__(

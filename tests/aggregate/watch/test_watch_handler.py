@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 
 from mcproxy.aggregate.reflector.member_calls import MemberError
 from mcproxy.aggregate.view.view import AbsentMember
-from mcproxy.aggregate.watch.watches import WatchSettings
+from mcproxy.aggregate.watch.watch_handler import WatchSettings
 from mcproxy.config.model.aggregates import UnavailableMembers
 from mcproxy.kube.status import StatusError
 from tests.aggregate.watch.room import CONFIGMAPS, RecordedExchange, Room, WatchRequest

@@ -7,7 +7,7 @@ from typing import Any
 
 from mcproxy.config.model import BackendProtocol, Via
 from mcproxy.services.endpoint_table import EndpointState, EndpointTable, PodEndpoint, PortEndpoints
-from mcproxy.services.ingress.backend_members import BackendMember, member_keys
+from mcproxy.services.ingress.backend_endpoints import BackendMember, member_keys
 from mcproxy.services.ingress.endpoint_health import MAX_FAILURES
 from tests.services.ingress.config import backend
 from tests.services.ingress.parts import FakeTarget
