@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from twisted.logger import capturedLogs
 
 from mcproxy.aggregate import last_decisions, state_file
 from mcproxy.aggregate.last_decisions import LastDecisions
 from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.kube.user import UserInfo
 from tests.support.clock import Clock
+from tests.support.logged import captured_logs
 
 ALICE = UserInfo("alice", ("dev", "system:authenticated"))
 LIST_PODS = Attributes("list", version="v1", resource="pods", namespace="demo")
@@ -103,7 +103,7 @@ def test_the_table_survives_in_its_file_without_names(clock: Clock, tmp_path: Pa
 def test_a_file_with_another_form_is_put_aside(clock: Clock, tmp_path: Path) -> None:
     state_file.write(tmp_path / "decisions", "decisions", 1, b"\x91\x01")
     table = LastDecisions(clock.seconds)
-    with capturedLogs() as events:
+    with captured_logs() as events:
         table.load(tmp_path / "decisions")
     assert len(table) == 0
     assert len(events) == 1

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import pytest
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.logger import capturedLogs
 
 from mcproxy.aggregate.cache.cached_object import EventType
 from mcproxy.aggregate.cache.store import Store
@@ -20,6 +19,7 @@ from mcproxy.kube.discovery import APIGroupDiscovery, ObjectMeta
 from mcproxy.kube.resource import APIResource, GroupVersionResource
 from mcproxy.kube.user import UserInfo
 from tests.support.clock import Clock
+from tests.support.logged import captured_logs
 
 MAPS = APIResource(
     GroupVersionResource("", "v1", "configmaps"), "ConfigMap", "configmap", namespaced=True, verbs=frozenset()
@@ -217,7 +217,7 @@ def test_a_file_that_cannot_be_removed_is_one_log_line(bench: Bench) -> None:
     file.unlink()
     file.mkdir()  # what cannot be unlinked, even by root
     bench.live.members.clear()
-    with capturedLogs() as events:
+    with captured_logs() as events:
         bench.save()
     assert [(event["file"], event["log_level"].name) for event in events] == [(str(file), "warn")]
 
@@ -232,7 +232,7 @@ def test_broken_files_are_put_aside(bench: Bench, content: bytes) -> None:
         path.write_bytes(content)
     other = bench.again()
     found = FakeMember("east")
-    with capturedLogs() as events:
+    with captured_logs() as events:
         assert other.state.history("fleet") is None
         other.state.restore_member(cast(Any, found))
     assert (found.uid, found.groups) == ("", ())
@@ -245,7 +245,7 @@ def test_a_disk_that_is_full_is_one_line_until_it_works_again(bench: Bench) -> N
     bench.folder.write_text("in the way")
     bench.use()
     bench.live.members["east"] = member()
-    with capturedLogs() as events:
+    with captured_logs() as events:
         bench.save()
         bench.save()
         assert len(events) == 1

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from twisted.logger import capturedLogs
 
 from mcproxy.aggregate import state_file
+from tests.support.logged import captured_logs
 
 
 def test_a_file_is_read_as_it_was_written_and_is_for_its_owner_alone(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_a_broken_file_is_put_aside_with_a_log_line(
     path = tmp_path / "one"
     state_file.write(path, "decisions", 1, b"payload")
     path.write_bytes(damage(path.read_bytes()))
-    with capturedLogs() as events:
+    with captured_logs() as events:
         assert state_file.read(path, "decisions", 1) is None
     assert os.listdir(tmp_path) == ["one.broken"]
     [event] = events

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.logger import capturedLogs
 
 from mcproxy.apiservices.availability import Availability, Registration, Verdict, failure, of_status
 from mcproxy.apiservices.prober import ATTEMPTS, PROBE_TIMEOUT, Probe, Prober
@@ -18,6 +17,7 @@ from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.control import ControlError
 from mcproxy.upstream.endpoint import Endpoint
 from tests.support.clock import Clock
+from tests.support.logged import captured_logs
 from tests.upstream.fakes import cluster_config, endpoint_config, make_upstream_context
 
 A = Registration("a.io", "v1", "east")
@@ -119,13 +119,13 @@ def test_a_registration_is_probed_at_once_and_every_thirty_seconds(bench: Bench)
 def test_after_a_failure_it_is_probed_with_back_off_up_to_the_interval(bench: Bench) -> None:
     bench.verdict = DOWN
     bench.update()
-    with capturedLogs() as lines:
+    with captured_logs() as lines:
         bench.run(100)
     gaps = [round(later - before) for before, later in zip(bench.times, bench.times[1:], strict=False)]
     assert gaps == [1, 2, 4, 8, 16, 30, 30]
     assert events(lines) == ["api_service_unavailable"]
     bench.verdict = PASSED
-    with capturedLogs() as lines:
+    with captured_logs() as lines:
         bench.run(61)
     assert events(lines) == ["api_service_available"]
     bench.verdict = DOWN
@@ -178,7 +178,7 @@ def test_the_log_says_what_to_do_about_the_endpoint_of_an_owner(bench: Bench) ->
     bench.verdict = PASSED
     bench.update()
     bench.run(5)
-    with capturedLogs() as lines:
+    with captured_logs() as lines:
         for _ in range(3):
             bench.cluster.endpoints[0].record_check(untrusted("10.0.0.1:6443", "unable to get it").cause)
     (line,) = [line for line in lines if line.get("event") == "api_service_unavailable"]
@@ -194,7 +194,7 @@ def test_who_shows_the_front_proxys_certificate_alone_is_told_that_it_must_be_tr
     bench.cluster = Cluster(config, make_upstream_context(bench.clock))
     bench.cluster.endpoints[0].record_check(None)
     bench.verdict = of_status(401, "east/a on /apis/a.io/v1")
-    with capturedLogs() as lines:
+    with captured_logs() as lines:
         bench.update()
         bench.run(1)
     (line,) = [line for line in lines if line.get("event") == "api_service_unavailable"]
@@ -254,7 +254,7 @@ def test_a_probe_that_ended_while_the_process_stood_still_says_nothing(bench: Be
 def test_a_probe_that_breaks_does_not_end_the_probes(bench: Bench) -> None:
     bench.update()
     bench.run(0.2)
-    with capturedLogs() as lines:
+    with captured_logs() as lines:
         bench.probes[0].result.errback(ZeroDivisionError())
     assert events(lines) == ["internal_error"]
     bench.run(31)

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from cryptography.x509.oid import NameOID
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.logger import capturedLogs
 
 from mcproxy.config import model
 from mcproxy.config.certificate_pairs import pairs_in
@@ -26,6 +25,7 @@ from mcproxy.observe.metrics.counts import MetricCounts
 from tests.proxy import conftest
 from tests.proxy.harness import CA, NAME, Harness, cluster, config, get, listener
 from tests.support.clock import Clock
+from tests.support.logged import captured_logs
 from tests.upstream.https_server import NOT_DONE_YET, HTTPSServer
 
 reactor, harness = conftest.reactor, conftest.harness
@@ -170,7 +170,7 @@ async def test_each_kind_is_used_once_it_was_replaced_and_nothing_else_changes(
     before = world.daemon.config
     assert await world.look() == 0
     new = world.put(name, f"{name}.new")
-    with capturedLogs() as logged:
+    with captured_logs() as logged:
         assert await world.look() == 1
         assert await world.look() == 1
     assert world.in_use(*place) == new
@@ -198,7 +198,7 @@ async def test_a_pair_that_does_not_match_for_a_moment_keeps_the_old_one(world: 
     new = issue("client.new")
     contents = {"crt": new[0], "key": new[1]}
     write(world.folder / f"client.{first}", contents.pop(first))
-    with capturedLogs() as logged:
+    with captured_logs() as logged:
         assert await world.look() == 0
         assert world.in_use(*CLIENT) == old
         world.clock.advance(PATIENCE / 2)
@@ -227,7 +227,7 @@ async def test_what_lasts_is_one_line_and_the_old_one_stays(
     old, file = world.in_use(*CLIENT), world.folder / "client.key"
     assert await world.look() == 0
     spoil(file)
-    with capturedLogs() as logged:
+    with captured_logs() as logged:
         for _ in range(30):
             assert await world.look() == 0
             world.clock.advance(1.0)
@@ -267,7 +267,7 @@ async def test_one_that_does_not_count_today_replaces_none_that_does(
     old, (chain, key) = world.in_use(*CLIENT), issue("client.new", **dates)
     write(world.folder / "client.crt", chain)
     write(world.folder / "client.key", key)
-    with capturedLogs() as logged:
+    with captured_logs() as logged:
         for _ in range(30):
             assert await world.look() == 0
             world.clock.advance(1.0)
@@ -288,7 +288,7 @@ async def test_one_that_counts_later_is_used_then(world: World) -> None:
     old, (chain, key) = world.in_use(*CLIENT), issue("client.new", not_before=soon)
     write(world.folder / "client.crt", chain)
     write(world.folder / "client.key", key)
-    with capturedLogs() as logged:
+    with captured_logs() as logged:
         for _ in range(19):
             assert await world.look() == 0
             world.clock.advance(1.0)
@@ -363,7 +363,7 @@ async def test_one_that_cannot_be_applied_is_tried_again(world: World) -> None:
     world.daemon.failure = OSError(5, "no more")
     assert await world.look() == 0
     world.put("client", "client.new")
-    with capturedLogs() as logged:
+    with captured_logs() as logged:
         for _ in range(20):
             assert await world.look() == 0
             world.clock.advance(1.0)
@@ -463,7 +463,7 @@ servers: [{name: s, default: true, backend: {cluster: east}}]
         write(folder / "k", b"clusters: [")
         with pytest.raises(ConfigErrors):
             load(str(folder / "mcproxy.yaml"), environ={})
-        with capturedLogs() as logged:
+        with captured_logs() as logged:
             for _ in range(12):
                 assert await world.look() == 0
                 world.clock.advance(1.0)

@@ -9,11 +9,11 @@ import pytest
 import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred, ensureDeferred, gatherResults
-from twisted.logger import capturedLogs
 
 from mcproxy.daemon.channel import MAX_DESCRIPTORS, Channel, ChannelMessage, Fields, socket_pair
 from mcproxy.daemon.errors import DaemonError, ProcessError, ProcessLost
 from mcproxy.net.tls_contexts import PairError
+from tests.support.logged import captured_logs
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ async def test_an_operational_error_is_raised_as_it_was(channels: tuple[Channel,
 async def test_a_bug_is_an_error_here_and_has_its_traceback_there(channels: tuple[Channel, Channel]) -> None:
     here, there = channels
     there.on("fail", lambda message: {"is": 1 // message["by"]})
-    with capturedLogs() as events, pytest.raises(ProcessError, match="ZeroDivisionError"):
+    with captured_logs() as events, pytest.raises(ProcessError, match="ZeroDivisionError"):
         await here.ask("fail", timeout=60, by=0)
     (failure,) = [event["log_failure"] for event in events if "log_failure" in event]
     assert "test_channel.py" in failure.getTraceback()
@@ -173,7 +173,7 @@ async def test_a_bug_is_an_error_here_and_has_its_traceback_there(channels: tupl
 async def test_a_kind_that_nobody_handles_is_refused_and_logged(channels: tuple[Channel, Channel]) -> None:
     here, there = channels
     there.on("known", lambda message: None)
-    with capturedLogs() as events:
+    with captured_logs() as events:
         here.tell("unknown")
         with pytest.raises(ProcessError, match="unknown"):
             await here.ask("unknown", timeout=60)
@@ -210,7 +210,7 @@ async def test_no_answer_in_time_is_an_error_and_a_late_one_is_dropped(channels:
 def test_a_process_that_reads_nothing_is_lost_before_it_costs_all_memory() -> None:
     here, there = socket_pair()
     channel = Channel(reactor, here)
-    with capturedLogs() as events, there:
+    with captured_logs() as events, there:
         for _ in range(8):
             channel.tell("more", text="x" * 15_000_000)
     assert channel.lost

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.logger import capturedLogs
 
 from mcproxy.config import model
 from mcproxy.daemon import rights_check
@@ -18,6 +17,7 @@ from mcproxy.identity import self_access_review
 from mcproxy.identity.required_rights import Right, required_rights
 from mcproxy.identity.reviewer_log import UnavailableError
 from tests.support.clock import Clock
+from tests.support.logged import captured_logs
 
 ALL = ["get /readyz", "impersonate users", "impersonate groups", "impersonate serviceaccounts"]
 UIDS = "impersonate uids.authentication.k8s.io"
@@ -73,7 +73,7 @@ class Bench:
 
     def passes(self, seconds: float) -> list[str]:
         """Let time pass; gives the log lines that this brought."""
-        with capturedLogs() as events:
+        with captured_logs() as events:
             self.clock.pump([0.5] * round(seconds / 0.5))
         self.events += events
         return [
@@ -236,7 +236,7 @@ def test_a_check_that_is_stopped_while_it_asks_asks_nothing_more_and_logs_nothin
     bench.start()
     bench.passes(1)
     asked = len(bench.asked)
-    with capturedLogs() as events:
+    with captured_logs() as events:
         bench.check.stop()
     assert events == []
     assert len(bench.asked) == asked == 2

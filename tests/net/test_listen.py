@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from twisted.internet.address import IPv4Address
 from twisted.internet.testing import EventLoggingObserver
-from twisted.logger import LogLevel, capturedLogs, globalLogPublisher
+from twisted.logger import LogLevel, globalLogPublisher
 
 from mcproxy.config.model import Limits, TCPBind, UnixBind
 from mcproxy.net.certificate_store import CertificateStore
@@ -39,6 +39,7 @@ from tests.net.peers import (
     tls_settings,
     until,
 )
+from tests.support.logged import captured_logs
 
 LOCALHOST = (ip_network("127.0.0.0/8"),)
 ELSEWHERE = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))
@@ -193,7 +194,7 @@ async def test_a_connection_that_comes_to_nothing_has_a_line(
     serve: Serve, first: bytes, settings: dict[str, Any], event: str, cause: str, counted: str
 ) -> None:
     listener = serve(ListenerSettings(name="public", certificates=store(), **settings))
-    with capturedLogs() as events, raw(listener) as sock:
+    with captured_logs() as events, raw(listener) as sock:
         sock.sendall(first)
         sock.shutdown(socket.SHUT_WR)
         await until(lambda: len(events) > 0)
@@ -206,7 +207,7 @@ async def test_a_connection_that_comes_to_nothing_has_a_line(
 
 async def test_a_handshake_that_takes_too_long_has_a_line(serve: Serve) -> None:
     listener = serve(ListenerSettings(name="public", certificates=store(), limits=Limits(handshake_timeout=0.05)))
-    with capturedLogs() as events, raw(listener):
+    with captured_logs() as events, raw(listener):
         await until(lambda: len(events) > 0)
     assert [(line["event"], line["cause"]) for line in events] == [
         ("tls_handshake_failed", "the TLS handshake took too long")

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
-from twisted.logger import capturedLogs
 
 from mcproxy.net.connect import connect
 from mcproxy.net.connect_errors import ConnectTimeout, DNSError
@@ -18,6 +17,7 @@ from mcproxy.net.reactor import LeanEpollReactor
 from mcproxy.net.resolver import FRESH, MAX_NAMES, MAX_THREADS, PATIENCE, Resolver, start_thread, system_look_up
 from tests.net.peers import Recorder
 from tests.support.clock import Clock
+from tests.support.logged import captured_logs
 
 
 class Reactor(Clock):
@@ -95,7 +95,7 @@ def test_an_answer_is_used_for_a_while_and_then_the_name_may_have_moved(names: N
 def test_the_last_known_addresses_stay_in_use_while_it_fails(names: Names, failure: Any) -> None:
     names.known("192.0.2.1")
     names.table["api.test"] = failure
-    with capturedLogs() as logged:
+    with captured_logs() as logged:
         for _ in range(4):
             asked = names.ask()
             names.answer()
@@ -131,7 +131,7 @@ def test_a_slow_one_holds_up_only_who_knows_nothing(names: Names) -> None:
 
 def test_a_name_that_never_had_an_address_says_why(names: Names) -> None:
     names.table["api.test"] = socket.gaierror(-2, "Name or service not known")
-    with capturedLogs() as logged:
+    with captured_logs() as logged:
         asked = names.ask()
         names.answer()
     assert str(asked[0]) == "Name or service not known"

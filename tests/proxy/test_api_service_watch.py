@@ -8,7 +8,6 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
-from twisted.logger import capturedLogs
 
 from mcproxy.apiservices.availability import Availability, Registration, Verdict, failure
 from mcproxy.apiservices.object_merge import Maker, Own, RequestedForm
@@ -19,6 +18,7 @@ from mcproxy.proxy.api_service_watch import APIServiceWatch
 from tests.proxy.harness import NAME, Client, Harness, UpstreamEnd, always, cluster, config, get
 from tests.proxy.test_api_service_objects import FORBIDDEN, PATH, Backend, answer, listed
 from tests.support.clock import Clock
+from tests.support.logged import captured_logs
 
 ZOO = Registration("zoo.io", "v1", "zoo")
 PASSED = Verdict("True", "Passed", "all checks passed")
@@ -240,7 +240,7 @@ async def test_a_row_whose_name_is_no_text_breaks_the_watch_off(bench: Bench) ->
     await bench.serve("zoo.io")
     client = await bench.watch(b"&resourceVersion=77", b"Accept: application/json;as=Table;v=v1;g=meta.k8s.io")
     line = b'{"type":"ADDED","object":{"kind":"Table","rows":[{"cells":["\xff"]}]}}\n'
-    with capturedLogs() as events:
+    with captured_logs() as events:
         bench.backend.watches[-1].send(b"%x\r\n%b\r\n" % (len(line), line))
         await bench.harness.until(lambda: client.over, "its end")
     assert not client.received.endswith(b"0\r\n\r\n")

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
-from twisted.logger import LogLevel, capturedLogs
+from twisted.logger import LogLevel
 
 from mcproxy.config import model
 from mcproxy.http.h2.h2_client import LARGEST_WINDOW
 from tests.proxy.harness import OK, Client, Harness, cluster, config, get, plain
 from tests.proxy.http2_peers import H2_TLS, H2Upstream, PeerStream
-from tests.support.logged import told
+from tests.support.logged import captured_logs, told
 
 JSON = [(b":status", b"200"), (b"content-type", b"application/json")]
 WATCH = b"/api/v1/pods?watch=true"
@@ -458,7 +458,7 @@ class TestHostileClusters:
         stream.head(JSON)
         stream.send(b"{}\n")
         await harness.until(lambda: client.received.endswith(b"{}\n\r\n"))
-        with capturedLogs() as events:
+        with captured_logs() as events:
             for _ in range(1100):
                 stream.peer.engine.ping(bytes(8))
             stream.peer.flush()

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from twisted.logger import capturedLogs
 
 from mcproxy.config import model
 from mcproxy.config.model import FlowControl, FlowControlType, UpstreamIdentity
 from tests.dispatch.builders import policy, rule
 from tests.proxy.harness import NAME, OK, Client, Harness, Upstream, always, cluster, config, get
-from tests.support.logged import told
+from tests.support.logged import captured_logs, told
 
 ALICE = b"Authorization: Bearer alice"
 HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"
@@ -109,7 +108,7 @@ async def test_a_refusal_has_a_line_that_says_who_was_refused(
     harness: Harness, raw: bytes, event: str, user: str | None, todo: str | None
 ) -> None:
     await served(harness)
-    with capturedLogs() as events:
+    with captured_logs() as events:
         for _ in range(2):
             client = await harness.asks(raw)
             await answered(harness, client)
@@ -132,7 +131,7 @@ async def test_a_refusal_has_a_line_that_says_who_was_refused(
 async def test_a_response_that_the_endpoint_breaks_off_has_a_line_with_the_side(harness: Harness) -> None:
     upstream = await served(harness)
     upstream.reply = always(HALF)
-    with capturedLogs() as events:
+    with captured_logs() as events:
         client = await harness.asks(get(b"/api/v1/services", ALICE))
         await harness.until(lambda: b"half" in client.received, "the half")
         upstream.last.transport.abortConnection()  # type: ignore[union-attr]
@@ -144,7 +143,7 @@ async def test_a_response_that_the_endpoint_breaks_off_has_a_line_with_the_side(
 async def test_a_client_that_goes_in_the_middle_of_a_response_has_a_line(harness: Harness) -> None:
     upstream = await served(harness)
     upstream.reply = always(HALF)
-    with capturedLogs() as events:
+    with captured_logs() as events:
         client = await harness.asks(get(b"/api/v1/services", ALICE))
         await harness.until(lambda: b"half" in client.received, "the half")
         client.transport.abortConnection()  # type: ignore[union-attr]

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from twisted.logger import capturedLogs
 
 from mcproxy.config import model
 from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
@@ -18,6 +17,7 @@ from mcproxy.observe.record import Recorders
 from mcproxy.proxy.request import Request
 from mcproxy.proxy.request_records import SLOW, RequestEvents
 from tests.proxy.builders import NOT_ASKED, FakeExchange, virtual_server
+from tests.support.logged import captured_logs
 
 SERVER = virtual_server(
     model.Server(name="main", listeners=("l",), backend=model.ClusterBackend("east"), authentication="users"),
@@ -45,7 +45,7 @@ def request(
 
 
 def told(events: RequestEvents, *requests: Any) -> list[dict[str, Any]]:
-    with capturedLogs() as logged:
+    with captured_logs() as logged:
         for each in requests:
             events.ended(each)
     return list(logged)

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from twisted.logger import capturedLogs
 
 from mcproxy.services import endpoint_feed
 from mcproxy.services.cache_scopes import FollowedKind
@@ -27,6 +26,7 @@ from mcproxy.services.service_caches import ServiceCaches, object_json
 from tests.services.fake_members import FakeMembers
 from tests.services.objects import endpoint, service_of, slice_of
 from tests.support.clock import Clock
+from tests.support.logged import captured_logs
 
 BOTH = {FollowedKind.SLICES: frozenset({"demo"}), FollowedKind.SERVICES: frozenset({"demo"})}
 WEB = BackendKey("east", "demo", "web", 80)
@@ -420,12 +420,12 @@ TestIncremental = Incremental.TestCase
 
 def test_a_port_that_a_service_has_not_is_logged_whether_the_backend_is_new_or_the_service_changes() -> None:
     wrong = BackendKey("east", "demo", "web", 8443)
-    with capturedLogs() as logged:
+    with captured_logs() as logged:
         site = Site(wrong).synced("10.0.0.1")
     (line,) = logged
     assert (line["event"], line["port"]) == ("backend_endpoints", 8443)
     assert line["cause"] == "service demo/web of cluster east has no TCP port 8443; it has http (80)"
-    with capturedLogs() as logged:
+    with captured_logs() as logged:
         site.members.list("east", FollowedKind.SLICES, slice_of("web", [endpoint("10.0.0.2")]))
         site.settle()
         assert logged == []

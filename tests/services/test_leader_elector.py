@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
-from twisted.logger import capturedLogs
 
 from mcproxy.services.leader_election import Election, LeaderElector
 from tests.services.fake_lease import FakeAPI, FakeCluster
 from tests.support.clock import Clock
+from tests.support.logged import captured_logs
 
 
 class Bench:
@@ -197,7 +197,7 @@ def test_the_time_of_day_has_no_say(bench: Bench) -> None:
 
 
 def test_one_line_says_that_the_lease_cannot_be_had_and_one_that_it_can(bench: Bench) -> None:
-    with capturedLogs() as lines:
+    with captured_logs() as lines:
         elector, api = bench.candidate("a")
         api.down = True
         bench.run(30)
@@ -214,7 +214,7 @@ def test_a_bug_in_an_attempt_ends_no_attempts(bench: Bench, monkeypatch: Any) ->
     async def broken(*_: Any) -> Any:
         raise ZeroDivisionError
 
-    with monkeypatch.context() as patched, capturedLogs() as lines:
+    with monkeypatch.context() as patched, captured_logs() as lines:
         patched.setattr(api, "update", broken)
         bench.run(3)
     assert names(lines) == ["internal_error"]

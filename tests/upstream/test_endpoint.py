@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from twisted.internet.defer import CancelledError
 from twisted.internet.protocol import Protocol
-from twisted.logger import capturedLogs
 
 from mcproxy.config import model
 from mcproxy.http.connection_pool import ConnectionPool
@@ -19,7 +18,7 @@ from mcproxy.observe.metrics.metrics import Metrics
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.endpoint import Endpoint, EndpointGone, host_header
 from tests.support.clock import Clock
-from tests.support.logged import names
+from tests.support.logged import captured_logs, names
 from tests.upstream.fakes import FakeConnector, cluster_config, endpoint_config, make_upstream_context
 
 
@@ -63,7 +62,7 @@ def test_status_has_cause_and_duration() -> None:
 
 def test_only_changes_are_logged() -> None:
     endpoint = made()
-    with capturedLogs() as events:
+    with captured_logs() as events:
         for _ in range(3):
             endpoint.record_check(None)
         for _ in range(5):
@@ -77,7 +76,7 @@ def test_only_changes_are_logged() -> None:
 def test_another_cause_that_stays_is_logged_once() -> None:
     endpoint = made()
     endpoint.record_check(None)
-    with capturedLogs() as events:
+    with captured_logs() as events:
         for failure in ("refused",) * 4 + ("late", "refused") * 3 + ("not trusted",) * 5 + ("late", "not trusted"):
             endpoint.record_check(failure)
     assert [event["cause"] for event in events] == ["refused", "not trusted"]
@@ -159,7 +158,7 @@ def test_what_is_shown_lasts_since_it_is_so() -> None:
 
 def test_a_disabled_endpoint_that_is_down_causes_no_warning() -> None:
     endpoint = made()
-    with capturedLogs() as events:
+    with captured_logs() as events:
         endpoint.configure(replace(endpoint.config, disabled=True))
         endpoint.record_check("bad")
         endpoint.record_check(None)
@@ -209,7 +208,7 @@ def test_a_connection_that_fails_after_the_removal_is_no_news() -> None:
     endpoint = made()
     endpoint.record_check(None)
     endpoint.remove()
-    with capturedLogs() as events:
+    with captured_logs() as events:
         for _ in range(5):
             endpoint.record_connect_failure(ConnectFailed("refused"))
     assert not events
@@ -275,7 +274,7 @@ def test_a_violation_of_http2_is_logged_with_the_endpoints_name_and_not_again_at
     pool: Any = endpoint.pool
     checks: list[None] = []
     endpoint.check_soon = lambda: checks.append(None)
-    with capturedLogs() as events:
+    with captured_logs() as events:
         for _ in range(3):
             pool.violated("PING, too many of them")
         clock.advance(10)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.logger import capturedLogs, formatEvent
+from twisted.logger import formatEvent
 from twisted.python.failure import Failure
 
 from mcproxy.config import model
@@ -17,6 +17,7 @@ from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.exec_plugin import ExecCredentials
 from mcproxy.upstream.exec_process import PluginNotFound, PluginProblem, PluginResult, PluginRunner
 from tests.support.clock import Clock
+from tests.support.logged import captured_logs
 from tests.upstream.fakes import FakeRunner, cluster_config
 from tests.upstream.test_exec_credential import V1, pem_pair
 
@@ -180,7 +181,7 @@ def test_a_401_for_an_older_token_is_worth_a_try_with_the_newer(bench: Bench) ->
 
 
 def test_a_failed_run_fails_all_waiters_and_is_logged_once(bench: Bench) -> None:
-    with capturedLogs() as events:
+    with captured_logs() as events:
         waiting = [bench.wait(), bench.wait()]
         bench.runner.runs[0].callback(PluginResult(1, b"s3cret", "no such session"))
         for each in waiting:

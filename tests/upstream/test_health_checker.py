@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
-from twisted.logger import capturedLogs, eventAsJSON, eventAsText, formatEvent
+from twisted.logger import eventAsJSON, eventAsText, formatEvent
 
 from mcproxy.config import model
 from mcproxy.net.connect_errors import ConnectFailed, ConnectionRefused, TLSError
@@ -16,7 +16,7 @@ from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.health_state import Health
 from tests.support.clock import Clock
-from tests.support.logged import names
+from tests.support.logged import captured_logs, names
 from tests.upstream.fakes import Attempt, FakeConnector, cluster_config, endpoint_config, make_upstream_context
 
 CHECK = model.HealthCheck(interval=5.0, timeout=3.0, unhealthy_after=3, healthy_after=2)
@@ -84,7 +84,7 @@ def test_it_goes_out_after_the_threshold_and_comes_back_after_the_other() -> Non
     bench = Bench()
     bench.last.answer(200)
     bench.answers(500, b"[-]etcd failed: reason withheld\n")
-    with capturedLogs() as events:
+    with captured_logs() as events:
         bench.rounds(2)
         assert bench.endpoint.ready
         bench.rounds(1)
@@ -235,7 +235,7 @@ def warnings_in(events: Sequence[dict[str, Any]]) -> list[str]:
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_refused_credential_means_alive_after_30_seconds_and_is_warned_of_once(status: int) -> None:
-    with capturedLogs() as events:
+    with captured_logs() as events:
         bench = Bench(endpoint_config("a"), endpoint_config("b", "10.0.0.2"))
         bench.answers(status)
         bench.last.answer(status)
@@ -431,7 +431,7 @@ def test_a_check_with_a_credential_that_was_just_replaced_is_repeated_with_the_n
 def test_a_mistake_of_ours_does_not_end_the_checks() -> None:
     bench = Bench()
     broken: Deferred[None] = bench.last.done
-    with capturedLogs() as events:
+    with captured_logs() as events:
         broken.errback(RuntimeError("a mistake"))
     assert len(events) == 1
     bench.rounds(1)
@@ -447,7 +447,7 @@ def test_no_log_line_of_any_outcome_has_the_secret() -> None:
         lambda attempt: attempt.done.errback(RuntimeError("a mistake")),
         lambda attempt: attempt.open(),  # and never answers
     ]
-    with capturedLogs() as events:
+    with captured_logs() as events:
         bench = Bench(credentials=model.Credentials(token=model.Secret("s3cret")))
         bench.last.answer(200)
         for outcome in outcomes * 4:

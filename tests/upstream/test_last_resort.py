@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from twisted.logger import capturedLogs
-
 from mcproxy.net.connect_errors import ConnectFailed, ConnectTimeout
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.endpoint import Endpoint
 from mcproxy.upstream.trials import AT_A_TIME
 from tests.support.clock import Clock
-from tests.support.logged import names
+from tests.support.logged import captured_logs, names
 from tests.upstream.fakes import cluster_config, endpoint_config, make_upstream_context
 
 A, B = endpoint_config("a"), replace(endpoint_config("b"), host="10.0.0.2")
@@ -94,7 +92,7 @@ def test_only_a_few_at_a_time_until_one_is_answered() -> None:
 
 def test_one_line_for_each_outage() -> None:
     bench = Bench()
-    with capturedLogs() as events:
+    with captured_logs() as events:
         for _ in range(3):
             bench.tries()
         bench.clock.advance(1.0)

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from twisted.logger import capturedLogs
 
 from mcproxy.upstream.credentials import CredentialError, TokenFile
 from tests.support.clock import Clock
-from tests.support.logged import told
+from tests.support.logged import captured_logs, told
 
 
 @pytest.fixture
@@ -105,7 +104,7 @@ def test_later_failure_keeps_the_last_token_and_is_logged_once(path: Path, clock
             path.mkdir()
         case "huge":
             path.write_text("x" * 70_000)
-    with capturedLogs() as events:
+    with captured_logs() as events:
         for _ in range(3):
             clock.advance(1.0)
             assert source.authorization() == b"Bearer first"
@@ -117,7 +116,7 @@ def test_later_failure_keeps_the_last_token_and_is_logged_once(path: Path, clock
 
 def test_a_file_that_comes_back_is_read_and_a_new_failure_is_logged_again(path: Path, clock: Clock) -> None:
     source = opened(path, clock)
-    with capturedLogs() as events:
+    with captured_logs() as events:
         for token in ("two", "three"):
             path.unlink()
             clock.advance(1.0)
@@ -159,7 +158,7 @@ def test_what_is_no_file_neither_blocks_nor_replaces_the_token(path: Path, clock
     path.unlink()
     make(path)
     clock.advance(1.0)
-    with capturedLogs() as events:
+    with captured_logs() as events:
         assert source.authorization() == b"Bearer first"
     assert "is not a regular file" in told(events[0])
     assert len(os.listdir("/proc/self/fd")) == before

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 from twisted.internet.defer import Deferred
-from twisted.logger import capturedLogs
 
 from mcproxy.aggregate import state_file
 from mcproxy.aggregate.cache.cached_object import CachedObject, EventType
@@ -19,6 +18,7 @@ from mcproxy.aggregate.cache.store import Store
 from mcproxy.kube.resource import APIResource, GroupVersionResource
 from tests.aggregate.cache.objects import PODS, VERBS, WIDGETS, cached, recorded
 from tests.support.clock import Clock
+from tests.support.logged import captured_logs
 
 SECRETS = APIResource(GroupVersionResource("", "v1", "secrets"), "Secret", "secret", True, VERBS)
 
@@ -189,7 +189,7 @@ async def test_a_broken_file_is_put_aside_with_one_log_line(damage: Callable[[by
     path = files.path_of(new())
     path.write_bytes(damage(path.read_bytes()))
     store = new()
-    with capturedLogs() as events:
+    with captured_logs() as events:
         assert await files.load(store) is None
     assert os.listdir(tmp_path) == [path.name + ".broken"]
     assert not store.synced
@@ -225,7 +225,7 @@ async def test_contents_of_another_form_are_put_aside(payload: list[bytes], tmp_
     files, store = StoreFiles(tmp_path), new()
     path = files.path_of(store)
     state_file.write_pieces(path, "store", 1, payload)
-    with capturedLogs() as events:
+    with captured_logs() as events:
         assert await files.load(store) is None
     assert os.listdir(tmp_path) == [path.name + ".broken"]
     assert len(events) == 1
@@ -235,7 +235,7 @@ async def test_a_folder_that_cannot_be_written_is_one_log_line_until_it_can(tmp_
     taken = tmp_path / "taken"
     taken.write_text("")
     files, store = StoreFiles(taken), filled(count=5)
-    with capturedLogs() as events:
+    with captured_logs() as events:
         assert not await files.save(store, "u")
         assert not await files.save(store, "u")
     assert [bool(event["cause"] and event["todo"]) for event in events] == [True]
@@ -253,7 +253,7 @@ async def test_a_save_that_fails_leaves_the_last_state(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(os, "fsync", fail)
     store.apply(EventType.DELETED, cached("n00001", 100))
-    with capturedLogs():
+    with captured_logs():
         assert not await files.save(store, "u")
     monkeypatch.undo()
     restored = new()

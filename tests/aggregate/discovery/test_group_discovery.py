@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import yaml
-from twisted.logger import capturedLogs
 
 from mcproxy.aggregate.discovery.merge_cache import Shown
 from mcproxy.aggregate.view.scope import Scope
@@ -27,6 +26,7 @@ from tests.aggregate.discovery.stage import (
     source,
 )
 from tests.support.clock import DATE, Clock
+from tests.support.logged import captured_logs
 
 HOSTED = {"192.0.2.10:16443": "fleet.example.com:6443"}
 OWN = {"audit-id", "date", "x-kubernetes-pf-flowschema-uid", "x-kubernetes-pf-prioritylevel-uid"}
@@ -299,7 +299,7 @@ def test_a_conflict_is_logged_once() -> None:
     other = json.loads((GOLDEN / "discovery/apis-aggregated-v2-west.json").read_text())["response"]["body"]
     west_.discovery.groups = read_aggregated(other.replace('"kind":"Widget"', '"kind":"Gadget"').encode())
     served = discovery_of(east_, west_)
-    with capturedLogs() as events:
+    with captured_logs() as events:
         for _ in range(2):
             now(ask(served.serve, "/apis", AGGREGATED_ACCEPT))
             east_.discovery.change()

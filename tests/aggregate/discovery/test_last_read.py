@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.logger import capturedLogs
 
 from mcproxy.aggregate.discovery.last_read import LastRead
 from mcproxy.aggregate.reflector.member import Member
@@ -14,6 +13,7 @@ from mcproxy.kube.discovery import DiscoveryError
 from mcproxy.net.failures import failure
 from tests.aggregate.discovery.stage import FakeSource, source
 from tests.support.clock import DATE, Clock
+from tests.support.logged import captured_logs
 
 
 class Script:
@@ -141,7 +141,7 @@ def test_each_new_cause_is_logged_once() -> None:
     script = Script()
 
     def fail(error: Exception | str) -> list[str]:
-        with capturedLogs() as events:
+        with captured_logs() as events:
             script.refresh(EAST)
             script.answer(error)
         script.clock.advance(10)

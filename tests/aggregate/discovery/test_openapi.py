@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
-from twisted.logger import capturedLogs
 
 from mcproxy.aggregate.discovery.discovery_handler import AggregateDiscovery
 from mcproxy.aggregate.discovery.openapi import V2_PROTOBUF, V3_PROTOBUF
@@ -30,6 +29,7 @@ from tests.aggregate.discovery.stage import (
     source,
 )
 from tests.support.clock import DATE, Clock
+from tests.support.logged import captured_logs
 
 CRD = read_index(body("openapi/v3-root"))["apis/example.com/v1"]
 PATH = "apis/example.com/v1"
@@ -223,7 +223,7 @@ def test_the_last_known_document_is_served_while_its_owner_is_away() -> None:
 def test_a_document_that_cannot_be_read_is_503() -> None:
     one = recorded_east()
     one.answers[f"{INDEX}/{PATH}?hash={CRD}"] = MemberError("connection reset by 192.0.2.9")
-    with capturedLogs() as events:
+    with captured_logs() as events:
         response = now(ask(discovery_of(one).serve, f"{INDEX}/{PATH}?hash={CRD}"))
     assert response.status == 503
     assert b"192.0.2.9" not in response.body

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from twisted.internet.defer import maybeDeferred
-from twisted.logger import capturedLogs
 
 from mcproxy.aggregate.discovery import service_source
 from mcproxy.aggregate.discovery.api_services import NEVER_READ, ServiceDocument
@@ -17,6 +16,7 @@ from mcproxy.net.wall_time import WallSeconds
 from mcproxy.upstream.control import ControlResponse
 from tests.aggregate.discovery.fake_api_server import FakeAPIServer, aggregated, answer, resource_list
 from tests.support.clock import Clock
+from tests.support.logged import captured_logs
 
 KEY = ("x.io", "v1")
 GV = "x.io/v1"
@@ -96,7 +96,7 @@ def test_rubbish_leaves_what_was_known_as_stale(what: str, form: str) -> None:
         server.answers = {"/apis": ControlResponse(found.status, headers, found.body)}
     else:
         server.answers = {"/apis": answer(b"", 404), f"/apis/{GV}": found}
-    with capturedLogs() as events:
+    with captured_logs() as events:
         clock.advance(POLL + 1)
     assert names(made.document(KEY)) == ["things"]
     assert not made.document(KEY).fresh
@@ -115,17 +115,17 @@ def test_an_outage_is_one_line_whatever_its_causes_are_and_rubbish_after_it_anot
         server.answers = {"/apis": found, f"/apis/{GV}": found}
         clock.pump([5.0] * 100)
 
-    with capturedLogs() as events:
+    with captured_logs() as events:
         for cause in ("no whole answer on /apis within 5 s", "10.0.0.1:6443 refused the connection", "out for 7 s"):
             now(MemberError(cause))
     assert [event["cause"] for event in events] == ["no whole answer on /apis within 5 s"]
-    with capturedLogs() as events:
+    with captured_logs() as events:
         now(answer(b"<html>", 200))
         now(MemberError("10.0.0.1:6443 refused the connection"))
         now(answer(b"", 500))
     assert len(events) == 1
     assert "not a discovery document" in events[0]["cause"]
-    with capturedLogs() as events:
+    with captured_logs() as events:
         now(aggregated(GV))
         now(answer(b"", 500))
     assert ["answered 500" in event["cause"] for event in events] == [True]
@@ -233,7 +233,7 @@ def test_large_documents_are_decoded_in_a_thread(form: str, monkeypatch: pytest.
 
 def test_a_legacy_document_is_no_larger_than_one_group_version_may_be() -> None:
     body = resource_list(GV, *(f"r{number}" for number in range(15_000)))
-    with capturedLogs() as events:
+    with captured_logs() as events:
         made = source(server_of(answer(b"", 404), **{f"/apis/{GV}": body}), Clock())
     assert not made.document(KEY).fresh
     assert "bytes" in events[0]["cause"]

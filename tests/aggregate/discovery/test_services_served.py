@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from twisted.internet.defer import maybeDeferred
-from twisted.logger import capturedLogs
 
 from mcproxy.aggregate.discovery.api_services import GroupVersion, ServedGroupVersion
 from mcproxy.aggregate.discovery.discovery_handler import AggregateDiscovery
@@ -34,6 +33,7 @@ from tests.aggregate.discovery.stage import (
     source,
 )
 from tests.support.clock import Clock
+from tests.support.logged import captured_logs
 from tests.support.stub import Stub
 
 JSON = "application/json"
@@ -233,14 +233,14 @@ def test_one_that_hangs_does_not_delay_discovery(alone: Stage) -> None:
 def test_a_registered_group_version_hides_the_backends(alone: Stage) -> None:
     alone.registered = [ServedGroupVersion("apps", "v1", "things", 100, 100)]
     alone.things.answers["/apis"] = aggregated("apps/v1", resources=("others",))
-    with capturedLogs() as events:
+    with captured_logs() as events:
         alone.update()
         alone.clock.advance(2)
         found = alone.groups()["apps"]["versions"]
     assert [one["resource"] for one in found[0]["resources"]] == ["others"]
     assert len(found) == 1
     assert [event["event"] for event in events] == ["api_service_hides_backend"]
-    with capturedLogs() as events:
+    with captured_logs() as events:
         alone.update()
         alone.groups()
     assert not events

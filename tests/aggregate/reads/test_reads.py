@@ -12,7 +12,6 @@ import pytest
 import yaml
 from twisted.internet.defer import CancelledError
 from twisted.internet.task import deferLater
-from twisted.logger import capturedLogs
 
 from mcproxy.aggregate.cache.cached_object import CachedObject, EventType
 from mcproxy.aggregate.cache.store import Store
@@ -29,6 +28,7 @@ from mcproxy.config.model.aggregates import UnavailableMembers
 from mcproxy.kube.status import StatusError
 from tests.aggregate.objects import NAMESPACES, NODES, WIDGETS, pod
 from tests.aggregate.reads.harness import Fleet, Response, query
+from tests.support.logged import captured_logs
 
 PATH = "/api/v1/namespaces/demo/pods"
 ALL = "/api/v1/pods"
@@ -764,7 +764,7 @@ def test_a_client_that_goes_away_is_no_mistake_to_report() -> None:
     found = big()
     request, done = found.begin(ALL, slow=True)
     found.clock.advance(0)
-    with capturedLogs() as logs:
+    with captured_logs() as logs:
         done.cancel()  # as the pipeline does first
         request.exchange.cancel()
     assert done.called
@@ -818,7 +818,7 @@ def test_an_error_while_a_body_is_made_ends_the_connection(monkeypatch: pytest.M
     monkeypatch.setattr(Lister, "_slices", broken)
     for store in found.stores.values():
         assert store.synced
-    with capturedLogs() as logs:
+    with captured_logs() as logs:
         handler.resume_response()
         for _ in range(10):
             found.clock.advance(0)

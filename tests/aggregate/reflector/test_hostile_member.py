@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from twisted.logger import capturedLogs
 
 from mcproxy.aggregate.reflector import collection
 from mcproxy.aggregate.reflector import reflector as module
@@ -24,6 +23,7 @@ from tests.aggregate.reflector.fake_server import (
     stream,
 )
 from tests.aggregate.reflector.harness import Site, names
+from tests.support.logged import captured_logs
 
 
 @pytest.fixture
@@ -196,7 +196,7 @@ async def test_an_error_of_the_proxy_itself_does_not_end_a_reflector(
     with monkeypatch.context() as patch:
         patch.setattr(module.Reflector, "_initial_event", lambda *_: 1 / 0)
         store = follow(site, server)
-        with capturedLogs() as logged:
+        with captured_logs() as logged:
             await site.until(lambda: store.unavailable_since is not None)
         assert "internal_error" in [line.get("event") for line in logged]
     assert await store.when_synced(60)
@@ -249,7 +249,7 @@ async def test_events_of_objects_that_cannot_be_taken_apart(site: Site, server: 
         event("MODIFIED", item("c", 15)),
         deep_event(b"MODIFIED", "f", 16, levels),
     )
-    with capturedLogs() as logs:
+    with captured_logs() as logs:
         store = follow(site, server)
         assert await store.when_synced(60)
         await site.until(lambda: store.version == 16)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from twisted.logger import capturedLogs
 
 from mcproxy.aggregate.reflector import member_calls
 from mcproxy.aggregate.reflector import reflector as module
@@ -14,6 +13,7 @@ from mcproxy.aggregate.reflector.member_calls import MemberError, MemberUnreacha
 from tests.aggregate.reflector.fake_member import FakeMember
 from tests.aggregate.reflector.fake_server import FakeServer, end, event, follow, item, page, plain, refuse, stream
 from tests.aggregate.reflector.harness import Site, names
+from tests.support.logged import captured_logs
 
 
 @pytest.fixture
@@ -191,13 +191,13 @@ def test_a_refusal_is_one_line_that_says_what_to_do_and_its_end_is_one(
     """What an operator has to mend is said at once, what may pass only when it has lasted."""
     member = FakeMember()
     member.statuses = [code] * (failures - 1)
-    with capturedLogs() as logs:
+    with captured_logs() as logs:
         reflector, store = member.follow()
         member.advance(10)
         assert [event["event"] for event in logs] == []
         reflector.stop()
     member.statuses = [code] * (failures + more)
-    with capturedLogs() as logs:
+    with captured_logs() as logs:
         reflector, store = member.follow()
         member.advance(30)
         assert store.synced
@@ -211,7 +211,7 @@ def test_a_resource_that_is_not_served_says_so_in_the_log() -> None:
     member = FakeMember()
     reflector, _ = member.follow()
     member.advance(0.1)
-    with capturedLogs() as logs:
+    with captured_logs() as logs:
         reflector.collection.log_failure(MemberError("the cluster does not serve pods", status=404), 3)
         reflector.collection.log_failure(MemberUnreachable("connection refused"), 3)
     reflector.stop()

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from twisted.logger import capturedLogs
 
 from mcproxy.aggregate.reflector.reflectors import StoreOptions
 from mcproxy.aggregate.resource_version.formats import LongFormat, PackedFormat
@@ -21,6 +20,7 @@ from tests.aggregate.resource_version.comparison import compare
 from tests.aggregate.view.test_scope import NODES, PODS, SECRETS, entry, resource
 from tests.support.clock import DATE
 from tests.support.fake_members import FakeDiscovery, FakeMember, FakeStores, as_member, as_members
+from tests.support.logged import captured_logs
 
 WIDGETS = resource("widgets", "example.com")
 METRICS = replace(resource("nodes", "metrics.k8s.io"), verbs=frozenset({"get", "list"}))
@@ -99,7 +99,7 @@ def test_a_member_that_disagrees_on_kind_or_scope_is_left_out() -> None:
 
 def test_a_resource_that_is_named_and_that_no_member_has_is_logged_once_all_members_are_known() -> None:
     east, west = member("east", PODS), FakeMember("west", FakeDiscovery())
-    with capturedLogs() as logs:
+    with captured_logs() as logs:
         room = Room(east, west, scope=(entry("pods"), entry("pod"), entry("*", group="example.com")))
         assert room.views.undiscovered == (as_member(west),)
         assert logs == []

@@ -15,7 +15,6 @@ import pytest
 import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
-from twisted.logger import capturedLogs
 
 from mcproxy.config import model
 from mcproxy.daemon.channel import Channel, ChannelMessage, socket_pair
@@ -23,6 +22,7 @@ from mcproxy.daemon.processes import children
 from mcproxy.daemon.processes.child import ChildProcess
 from mcproxy.daemon.service import SingleProcessService
 from tests.daemon.processes.scripted import config
+from tests.support.logged import captured_logs
 
 
 class FakeService:
@@ -165,7 +165,7 @@ def lose_supervisor(child: ChildProcess, monkeypatch: pytest.MonkeyPatch) -> tup
 
 
 def test_without_its_supervisor_it_ends_in_order(child: ChildProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    with capturedLogs() as events:
+    with captured_logs() as events:
         service, ends = lose_supervisor(child, monkeypatch)
         assert service.ended == ["begin_shutdown", "stop_accepting", "drain 0"]
         assert ends == []

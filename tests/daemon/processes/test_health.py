@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from twisted.logger import capturedLogs, eventAsText
+from twisted.logger import eventAsText
 
 from mcproxy.config import model
 from mcproxy.net.connect_errors import ConnectFailed, ConnectionRefused
 from mcproxy.upstream.credentials import CredentialSource
 from mcproxy.upstream.health_state import Health
 from tests.daemon.processes.family import Family, Process
+from tests.support.logged import captured_logs
 from tests.upstream.fakes import Attempt, endpoint_config
 
 CHECK = model.HealthCheck(interval=5.0, timeout=3.0, unhealthy_after=3, healthy_after=2)
@@ -137,7 +138,7 @@ def test_a_late_comer_knows_every_endpoint_when_its_cluster_starts() -> None:
     family.lead(first)
     family.clock.advance(0.1)
     rounds(family, 3)
-    with capturedLogs() as events:
+    with captured_logs() as events:
         second = family.start()
     assert [endpoint.ready for endpoint in second.cluster.endpoints] == [True, False]
     assert second.cluster.endpoints[1].state_message == "answered 500 on /readyz (out for 15 s)"
@@ -159,7 +160,7 @@ def test_another_leader_goes_on_where_the_former_one_was(dies: bool) -> None:
     if dies:
         family.die(first)
     answers(second, 200)
-    with capturedLogs() as events:
+    with captured_logs() as events:
         family.lead(second)
         rounds(family, 1)
     assert second.endpoint.ready
@@ -212,7 +213,7 @@ def test_an_endpoint_that_refuses_the_connections_of_one_process_goes_out_in_all
     for problem in refused[:2]:
         second.endpoint.record_connect_failure(problem)
     assert "health_out" not in second.channel.told, "a few refusals between successes take nothing out elsewhere"
-    with capturedLogs() as events:
+    with captured_logs() as events:
         for problem in refused[2:]:
             second.endpoint.record_connect_failure(problem)
     assert not any(process.endpoint.ready for process in (first, second, third))
@@ -431,7 +432,7 @@ def test_equal_urls_of_one_cluster_are_two_endpoints() -> None:
 
 
 def test_a_missing_right_is_logged_once_whoever_leads() -> None:
-    with capturedLogs() as events:
+    with captured_logs() as events:
         family, first, second, third = three(credentials=model.Credentials(token=model.Secret("t")))
         answers(first, 403)
         first.endpoint.health.use_credential("")  # forget that it answered 200
@@ -457,7 +458,7 @@ def test_without_a_word_of_the_supervisor_each_process_checks_for_itself() -> No
     first.channel.peer.held = []  # the supervisor reads nothing
     answers(first, 200)
     third.net.behaviour = None
-    with capturedLogs() as events:
+    with captured_logs() as events:
         family.clock.pump([1.0] * 25)
     assert sum("is silent" in eventAsText(event) for event in events) == 2, "all but the leader, which checks anyway"
     assert bool(second.endpoint.ready)

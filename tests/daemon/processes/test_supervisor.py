@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet.defer import Deferred
-from twisted.logger import LogLevel, capturedLogs
+from twisted.logger import LogLevel
 
 from mcproxy.config import model
 from mcproxy.daemon.errors import DaemonError, ProcessError
@@ -24,6 +24,7 @@ from mcproxy.net.bind import BindError
 from mcproxy.net.tls_contexts import PairError
 from mcproxy.observe.events import EVENTS
 from tests.daemon.processes.scripted import World, config, die, fail, wait, world
+from tests.support.logged import captured_logs
 
 __all__ = ["world"]
 
@@ -477,7 +478,7 @@ class TestReplacement:
         world.child("worker-0").answers_pings = False
         await world.pass_time(9)
         assert "worker-0 dies" not in world.events
-        with capturedLogs() as events:
+        with captured_logs() as events:
             await world.pass_time(3)
         assert world.events.count("worker-0 dies") == 1
         killed, replaced = [event for event in events if event["log_level"] is LogLevel.error]
@@ -520,7 +521,7 @@ class TestReplacement:
     async def test_a_successor_that_cannot_serve_is_tried_again(self, world: World) -> None:
         await world.supervisor.start(OLD)
         world.on("worker-0", "prepare", fail(DaemonError("the disk is full", todo="free space")))
-        with capturedLogs() as events:
+        with captured_logs() as events:
             world.child("worker-0").die()
             await world.settled()
             await world.pass_time(1.5)
@@ -548,7 +549,7 @@ class TestReplacement:
     @run  # type: ignore[untyped-decorator]
     async def test_a_death_is_one_line(self, world: World, moment: str, line: str) -> None:
         await world.supervisor.start(config(3))
-        with capturedLogs() as events:
+        with captured_logs() as events:
             if moment == "serving":
                 world.child("worker-2").die()
             else:
@@ -562,7 +563,7 @@ class TestReplacement:
     async def test_another_version_of_the_program_is_noticed(self, world: World) -> None:
         await world.supervisor.start(OLD)
         world.version = "9.9"
-        with capturedLogs() as events:
+        with captured_logs() as events:
             world.child("worker-0").die()
             await world.settled()
             await world.pass_time(0.5)

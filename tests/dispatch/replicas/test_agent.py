@@ -14,7 +14,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 from twisted.internet import reactor
 from twisted.internet.task import deferLater
-from twisted.logger import LogEvent, capturedLogs
+from twisted.logger import LogEvent
 
 from mcproxy.config import model
 from mcproxy.config.model import Per
@@ -22,6 +22,7 @@ from mcproxy.dispatch.replicas import redis_client as client_module
 from mcproxy.dispatch.replicas.engine_thread import EngineThread
 from mcproxy.dispatch.replicas.redis_client import RedisEngine
 from tests.dispatch.replicas.live import LiveReplica, bucket, in_flight, run
+from tests.support.logged import captured_logs
 from tests.support.redis_server import RedisServer
 
 LASTS, PERIOD = 0.4, 0.04
@@ -146,7 +147,7 @@ async def test_a_redis_that_is_gone_for_less_than_a_lease_is_not_noticed(server:
     replicas = [replica(lasts=10.0), replica(lasts=10.0)]  # longer than a busy machine needs for a start
     await known(*replicas)
     await admitted_comes_to(replicas, [900, 0], QPS)
-    with capturedLogs() as events:
+    with captured_logs() as events:
         server.stop()
         server.start()
         await admitted_comes_to(replicas, [900, 0], QPS)
@@ -158,7 +159,7 @@ async def test_without_redis_each_has_an_equal_part_and_two_lines_say_so(server:
     # Longer than this process may stand still: that is another cause, with another line.
     replicas = [replica(lasts=2.0), replica(lasts=2.0)]
     await known(*replicas)
-    with server.client() as client, capturedLogs() as events:
+    with server.client() as client, captured_logs() as events:
         client.replicaof("127.0.0.1", "1")
         await until(lambda: all(each.agent.away for each in replicas))
         await admitted_comes_to(replicas, [900, 0], QPS / 2)
@@ -177,7 +178,7 @@ async def test_nothing_waits_for_a_redis_that_stands_still(
     one = replica(lasts=2.0)
     await known(one)
     server.stand_still()
-    with capturedLogs() as events:
+    with captured_logs() as events:
         clock, longest = reactor.seconds, 0.0
         before = clock()
         while not one.agent.away:
@@ -196,7 +197,7 @@ async def test_nothing_waits_for_a_redis_that_stands_still(
 
 async def test_a_redis_that_never_was_there_leaves_each_the_whole_limit(server: RedisServer, replica: Make) -> None:
     server.stop()
-    with capturedLogs() as events:
+    with captured_logs() as events:
         one = replica()
         await until(lambda: one.agent.away)
         await until(lambda: one.tokens() == 40)
@@ -213,7 +214,7 @@ async def test_one_that_stops_leaves_its_part_to_the_others_at_once(replica: Mak
 
 
 async def test_different_limits_are_said_once_by_each(replica: Make) -> None:
-    with capturedLogs() as events:
+    with captured_logs() as events:
         one, two = replica(), replica(bucket(100, 40))
         await known(one, two)
         await until(lambda: len(differences(events)) >= 2)

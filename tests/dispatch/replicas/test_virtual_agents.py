@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
-from twisted.logger import capturedLogs
 
 from mcproxy.config.model import Per
 from mcproxy.dispatch.replicas.agent import LASTS, PERIOD
@@ -13,6 +12,7 @@ from mcproxy.dispatch.replicas.leases import LeasedLimit
 from mcproxy.dispatch.tables.limit_shares import LimitId
 from tests.dispatch.replicas.virtual import VirtualRedis
 from tests.dispatch.replicas.virtual_agents import VirtualSite
+from tests.support.logged import captured_logs
 
 QPS = 200
 SMALL = LeasedLimit(LimitId("bulk", "bucket", Per.ALL), QPS, QPS // 10)  # a burst of a tenth of a second
@@ -62,7 +62,7 @@ def test_a_load_that_moves_twice_in_30_seconds(site: Make) -> None:
 def test_a_redis_that_answers_late_changes_nothing(site: Make, delay: float) -> None:
     replicas = site(delay)
     replicas.most = 0.0
-    with capturedLogs() as events:
+    with captured_logs() as events:
         admitted(replicas, 3.0 + 4 * delay, NEARLY_ALL)
         assert 0.96 < admitted(replicas, 12.0, NEARLY_ALL) < 1.01
         assert not any(agent.away for agent in replicas.agents)
@@ -74,7 +74,7 @@ def test_redis_may_be_away_for_nearly_as_long_as_a_lease_lasts(site: Make) -> No
     replicas = site()
     admitted(replicas, 5.0, NEARLY_ALL)
     replicas.delay = None
-    with capturedLogs() as events:
+    with captured_logs() as events:
         assert admitted(replicas, LASTS - 3 * PERIOD - 1.0, NEARLY_ALL) > 0.95
         replicas.delay = 0.001
         assert admitted(replicas, 3.0, NEARLY_ALL) > 0.95

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
-from twisted.logger import ILogObserver, LogEvent, capturedLogs, globalLogPublisher
+from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 
 from mcproxy.http.h2.frames import (
     CONTINUATION,
@@ -22,6 +22,7 @@ from mcproxy.http.h2.frames import (
 )
 from mcproxy.http.h2.h2_server import Floods
 from tests.http.h2.harness import REQUEST, H2ServerHarness, data, headers, request
+from tests.support.logged import captured_logs
 
 ONE = b"\0\0\0\1"
 
@@ -230,6 +231,6 @@ def test_one_line_a_minute_and_kind() -> None:
 
 
 def test_the_log_names_the_limit_that_a_large_head_exceeds() -> None:
-    with capturedLogs() as events:
+    with captured_logs() as events:
         Floods().refused("large_header_block", "10.0.0.1", "too large", 0.0)
     assert "raise limits.headBytes" in events[0]["todo"]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from twisted.internet.error import ConnectionDone, ConnectionLost
-from twisted.logger import capturedLogs
 
 from mcproxy.http.h2.frames import ErrorCode, rst_stream
 from tests.http.h2.harness import REQUEST, Client, H2ServerHarness, frames, headers, request
+from tests.support.logged import captured_logs
 
 
 def test_a_request_and_its_response() -> None:
@@ -311,7 +311,7 @@ def test_a_watch_ends_between_two_events() -> None:
 
 def test_a_client_that_opens_more_requests_than_it_may_is_told_of_once_a_minute() -> None:
     stage = H2ServerHarness(streams=2)
-    with capturedLogs() as events:
+    with captured_logs() as events:
         for number in range(4):
             stage.sends(request(2 * number + 1))
     (line,) = [event for event in events if event["event"] == "streams_limit_reached"]

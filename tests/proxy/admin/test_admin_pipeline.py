@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
-from twisted.logger import capturedLogs
 
 from mcproxy.config import model
 from mcproxy.kube.healthz import Check
@@ -17,6 +16,7 @@ from mcproxy.proxy.admin.admin_pipeline import MAX_AT_ONCE
 from tests.proxy.admin.conftest import Source
 from tests.proxy.harness import CA, NAME, Client, Harness, cluster, config, get, listener
 from tests.proxy.http2_peers import h2_client
+from tests.support.logged import captured_logs
 
 SECRET = "readers-token"
 API = replace(listener("api", tls=False), bind=model.TCPBind("127.0.0.2", 0))
@@ -274,7 +274,7 @@ async def test_without_a_good_credential_nothing_is_told(harness: Harness, sourc
 
 async def test_who_is_refused_is_logged_without_the_credential(harness: Harness) -> None:
     await serve(harness, authentication="users", authorization="readers")
-    with capturedLogs() as logged:
+    with captured_logs() as logged:
         await ask(harness, b"/metrics")
         await ask(harness, b"/config?secret", b"Authorization: Bearer others-token")
         await ask(harness, b"/metrics", host=b"evil.example")
@@ -348,7 +348,7 @@ async def test_a_reload_changes_who_may_see_it_on_open_connections(harness: Harn
 async def test_a_bug_tells_nothing_to_clients(harness: Harness, source: Source) -> None:
     source.error = ValueError(f"the token {SECRET}")
     await serve(harness)
-    with capturedLogs() as logged:
+    with captured_logs() as logged:
         for target in (b"/", b"/status", b"/metrics", b"/config", b"/debug/requests"):
             answer = await ask(harness, target)
             assert refusal(answer) == (500, "InternalError")

@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 from twisted.internet.defer import Deferred
-from twisted.logger import LogLevel, capturedLogs
+from twisted.logger import LogLevel
 
 from mcproxy.aggregate.request import AggregatedRequest
 from mcproxy.aggregate.writes.held_bodies import HeldBodies
@@ -27,6 +27,7 @@ from tests.proxy.harness import Client, Harness, get
 from tests.proxy.keeper.harness import KeeperHarness
 from tests.proxy.test_aggregate_requests import ALICE, NAMES, PODS, Bench, Watch
 from tests.support.clock import Clock
+from tests.support.logged import captured_logs
 
 Answer = Callable[[AggregatedRequest], Awaitable[None]]
 CONFIG_MAP = PODS.replace(b"pods", b"configmaps")
@@ -349,7 +350,7 @@ async def test_a_bug_in_the_relaying_of_an_event_ends_one_watch(
 
     monkeypatch.setattr(H1Exchange, "write_shared", write_shared)
     data = b'{"type":"ADDED"}\n'
-    with capturedLogs() as logged:
+    with captured_logs() as logged:
         for watch in watches:
             watch.request.exchange.write_shared(data, b"11\r\n%b\r\n" % data)
         await harness.until(lambda: second.received.endswith(data + b"\r\n"), "the event")
@@ -537,7 +538,7 @@ async def test_a_peer_that_speaks_something_else_is_cut_off(harness: KeeperHarne
     assert link is not None
     link.send(FrameType.END, 7)  # of a stream that is not there: it is dropped
     assert (await bench.ask(PODS, ALICE)).answer()[0] == 200
-    with capturedLogs() as logged:
+    with captured_logs() as logged:
         link.send(FrameType.OPEN, 1, b"no request of a worker")
         await harness.until(lambda: link.lost, "the end")
     assert [line["event"] for line in logged if line["log_level"] is LogLevel.error] == ["keeper_link_broken"]

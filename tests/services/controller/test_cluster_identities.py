@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from twisted.logger import capturedLogs
 
 from mcproxy.config import model
 from mcproxy.services.cache_scopes import FollowedKind
 from tests.services.controller_bench import Bench
 from tests.services.objects import endpoint, service_of, slice_of
+from tests.support.logged import captured_logs
 
 DISCOVERY = model.ServiceDiscovery(enabled=True, clusters=("west", "east"))
 SLICE = (FollowedKind.SLICES, "demo", "clusterset-west-s")
@@ -75,7 +75,7 @@ def test_after_a_restart_nothing_is_written_before_the_id_is_known_nor_then(benc
 
 def test_an_id_that_two_claim_is_nobodys_and_the_log_says_so_once(bench: Bench) -> None:
     claim(bench, "west", "site")
-    with capturedLogs() as lines:
+    with captured_logs() as lines:
         bench.replica(discovery=DISCOVERY)
         bench.list()
         bench.run(5)
@@ -88,7 +88,7 @@ def test_an_id_that_two_claim_is_nobodys_and_the_log_says_so_once(bench: Bench) 
 
 
 def test_members_of_different_clustersets_are_told_of_and_served(bench: Bench) -> None:
-    with capturedLogs() as lines:
+    with captured_logs() as lines:
         for cluster, name in (("west", "prod"), ("east", "test")):
             claim(bench, cluster, name, "clusterset.k8s.io")
         bench.replica(discovery=DISCOVERY)

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from twisted.logger import capturedLogs
 
 from mcproxy.config import model
 from mcproxy.services.cache_scopes import MULTICLUSTER, FollowedKind
 from tests.services.controller_bench import Bench
 from tests.services.objects import endpoint, service_of, slice_of
+from tests.support.logged import captured_logs
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_without_the_right_to_list_namespaces_it_is_asked_for_seldom_and_nobody_
     east.namespaces.clear()
     west.put(FollowedKind.SERVICES, service_of("web"))
     west.put(FollowedKind.EXPORTS, {"metadata": {"name": "web", "namespace": "demo"}})
-    with capturedLogs() as lines:
+    with captured_logs() as lines:
         replica = bench.replica(discovery=DISCOVERY)
         bench.list()
         bench.run(1800)

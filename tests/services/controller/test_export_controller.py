@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from twisted.logger import capturedLogs
 
 from mcproxy.config import model
 from mcproxy.services.cache_scopes import FollowedKind
@@ -17,6 +16,7 @@ from mcproxy.services.exports.export_types import Desired
 from mcproxy.services.exports.object_keys import ServiceKey
 from tests.services.controller_bench import Bench
 from tests.services.objects import endpoint, service_of, slice_of
+from tests.support.logged import captured_logs
 
 EXPORT = model.ServiceExport(name="web", namespace="demo", service="web", from_clusters=("west",), to=("east", "north"))
 SLICE = (FollowedKind.SLICES, "demo", "imported-west-s")
@@ -232,7 +232,7 @@ def test_a_slice_of_another_that_has_the_name_is_left_alone_and_reported(bench: 
     foreign = east.put(FollowedKind.SLICES, slice_of("other", [endpoint("10.9.0.1")], name="imported-west-s"))
     replica = bench.replica(EXPORT)
     bench.list()
-    with capturedLogs() as logged:
+    with captured_logs() as logged:
         bench.run(120)
     assert east.objects[SLICE] is foreign
     assert len(east.requests) == 1  # the Service
@@ -311,7 +311,7 @@ def test_what_another_manager_has_set_is_reported_and_never_forced(bench: Bench)
     east, west = bench.clusters["east"], bench.clusters["west"]
     theirs = east.put(FollowedKind.SLICES, {**east.objects[SLICE], "endpoints": [endpoint("10.9.0.1")]})
     before = len(east.requests)
-    with capturedLogs() as logged:
+    with captured_logs() as logged:
         bench.run(900)
     assert east.objects[SLICE] is theirs
     assert len(east.requests) == before + 1  # asked once, and again at the next change
@@ -429,7 +429,7 @@ def test_a_namespace_that_is_not_there_is_asked_for_seldom_and_followed_when_it_
 def test_a_namespace_is_created_once_where_the_export_says_so(bench: Bench) -> None:
     east, north = bench.clusters["east"], bench.clusters["north"]
     east.namespaces.clear()
-    with capturedLogs() as logged:
+    with captured_logs() as logged:
         bench.replica(replace(EXPORT, create_namespaces=True))
         bench.list()
         bench.run(5)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from twisted.logger import capturedLogs
 
 from mcproxy.config.model import BackendProtocol, BackendTLS, IngressBackend, PEMFile, UpstreamProtocol
 from mcproxy.http.connection_pool import ConnectionPool
@@ -13,6 +12,7 @@ from mcproxy.services.ingress import pod_pools
 from mcproxy.services.ingress.backend_endpoints import member_keys
 from mcproxy.services.ingress.pod_pools import PodTLS, pod_connections
 from tests.services.ingress.stand import HTTP1, Stand
+from tests.support.logged import captured_logs
 
 HTTP_1, HTTP_2, AUTO = UpstreamProtocol.HTTP1, UpstreamProtocol.HTTP2, UpstreamProtocol.AUTO
 NAMED = PodTLS(None, "cart.shop.svc")
@@ -88,7 +88,7 @@ async def test_a_pod_without_requests_has_no_pool(stand: Stand, monkeypatch: pyt
 async def test_a_pod_that_violates_http2_is_one_line(stand: Stand) -> None:
     front = stand.front()
     first, second = front.to(80), front.to(81)
-    with capturedLogs() as logged:
+    with captured_logs() as logged:
         for pod in (first, first, second, first):
             front.registry._violated(pod, "a frame of length 0")
     assert [(line["event"], line["endpoint"]) for line in logged] == [

@@ -5,9 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from twisted.logger import capturedLogs
-
 from mcproxy.services.ingress.request_events import SLOW, IngressEvents
+from tests.support.logged import captured_logs
 
 
 def request(
@@ -35,7 +34,7 @@ def request(
 
 
 def told(one: Any) -> list[dict[str, Any]]:
-    with capturedLogs() as logged:
+    with captured_logs() as logged:
         IngressEvents().ended(one)
     return list(logged)
 
