@@ -80,7 +80,7 @@ AGGREGATES = Table(
 def _caches(document: Document) -> list[Entry]:
     services = {"name": "(services)", **(document.get("serviceCaches") or {})}
     return [
-        {**each, "aggregate": aggregate["name"]}
+        {**each, "aggregate": aggregate.get("name")}
         for aggregate in (*(document.get("aggregates") or ()), services)
         for each in aggregate.get("reflectors") or ()
     ]

@@ -97,7 +97,7 @@ CLUSTERS = Table(
 
 def _endpoints(document: Document) -> list[Entry]:
     return [
-        {**(cluster.get("credentials") or {}), **each, "cluster": cluster["name"]}
+        {**(cluster.get("credentials") or {}), **each, "cluster": cluster.get("name")}
         for cluster in document.get("clusters") or ()
         for each in cluster.get("endpoints") or ()
     ]
