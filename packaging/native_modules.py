@@ -30,7 +30,7 @@ NAMED: Mapping[str, str] = {
     "observe/metrics": "breakdown counts request_counts",
     "proxy": (
         "aggregate_filters aggregated_request api_requests client_connection cluster_path "
-        "cors filters forward pipeline request request_records response_relay routes subrequest "
+        "cors filters forward forwarded_headers pipeline request request_records response_relay routes subrequest "
         "upstream_errors"
     ),
     "upstream": "credentials pending_requests",
