@@ -1,7 +1,7 @@
-"""The commands. Each is a module with `add_parser(subparsers)` and `run(args) -> int`, imported only when it is called.
+"""The commands. Each is a module with `add_parser(subparsers)` and `run(args) -> int`, imported when it is called.
 
-Exit statuses, the same for every command: 0 done, 1 failed while running, 2 wrong usage, 78 wrong configuration
-(EX_CONFIG of sysexits.h; the systemd unit does not restart after it).
+All commands have the same exit statuses: 0 done, 1 failed while running, 2 wrong usage, 78 invalid configuration
+(EX_CONFIG of sysexits.h, after which the systemd unit does not restart).
 """
 
 from mcproxy.config.control_socket import MAIN_FILE as DEFAULT_FILE

@@ -1,4 +1,4 @@
-"""`mcproxy rbac --apiservice GROUP/VERSION`: the roles that an API server needs, as it publishes them."""
+"""`mcproxy rbac --apiservice GROUP/VERSION`: prints the roles that an API server needs and publishes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ GROUP_VERSION = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/v[a-z0-9]{1,
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the template of each API server that has the group-version.
+    """Print the template of each API server that serves the group-version.
 
-    Return the exit status: 1 if an API server cannot be reached or refuses, 2 for a group-version that is not
-    registered, 78 if the file has errors.
+    Return the exit status: 1 if an API server is unreachable or refuses, 2 for an unregistered group-version, 78 if
+    the file has errors.
     """
     wanted = str(args.apiservice)
     if not GROUP_VERSION.fullmatch(wanted):
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _ask(config: model.Config, owners: list[model.APIService], user: str | None) -> list[Template | str]:
-    """Return the template of each, or the reason why there is none; runs its own reactor and blocks."""
+    """Return the template of each of `owners`, or the reason why it has none. Runs its own reactor and blocks."""
     from mcproxy.net.reactor import install
 
     reactor: Any = install()
@@ -74,7 +74,7 @@ def _ask(config: model.Config, owners: list[model.APIService], user: str | None)
 async def ask_all(
     reactor: Any, config: model.Config, owners: list[model.APIService], user: str | None
 ) -> list[Template | str]:
-    """Return the template of each of `owners`, or a sentence with the reason why it has none."""
+    """Return the template of each of `owners`, or a sentence that explains why it has none."""
     from mcproxy.apiservices.role_template import AskError, RefusedError, asker, template
     from mcproxy.daemon.runtime import make_upstream_context
     from mcproxy.http.deadlines import Deadlines

@@ -1,6 +1,6 @@
-"""`mcproxy check`: validates the configuration file, as `nginx -t` does, and the daemon's requirements of this machine.
+"""`mcproxy check`: validates the configuration file, as `nginx -t` does, and checks that this machine can run it.
 
-With --offline it reads only YAML files, so that CI can check a file without certificates and tokens.
+With --offline it reads only YAML files, so that CI can check a configuration without certificates and tokens.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _misused(args: argparse.Namespace) -> str | None:
 
 
 def _on_this_machine(file: str, loaded: Loaded) -> tuple[Sequence[Problem], Sequence[Problem]]:
-    """Return errors, and notes about findings that may be correct on the daemon's machine."""
+    """Return errors, and notes about findings that can be correct on the daemon's machine."""
     from mcproxy.cli.machine_checks import MachineChecks
 
     checks = MachineChecks(file, loaded)
@@ -115,7 +115,7 @@ def _on_this_machine(file: str, loaded: Loaded) -> tuple[Sequence[Problem], Sequ
 
 
 def _connect(args: argparse.Namespace, file: str, loaded: Loaded) -> int:
-    """Try the remote systems that the configuration names, and print the outcome; 1 if there are faults, else 0."""
+    """Try to reach the remote systems of the configuration, and print the result; 1 if there are faults, else 0."""
     from mcproxy.cli import connect_checks
 
     with progress("trying endpoints, rights, issuers and Redis"):
@@ -138,7 +138,7 @@ def _connect(args: argparse.Namespace, file: str, loaded: Loaded) -> int:
 
 
 def _with_reload_warnings(file: str, loaded: Loaded) -> Loaded:
-    """Add the warnings about changes of resource versions by a reload of the running daemon."""
+    """Add warnings about resource versions, whose positions of members a reload of the running daemon would change."""
     from dataclasses import replace
 
     from mcproxy.config.config_changes import layout_warnings

@@ -1,4 +1,4 @@
-"""The configuration file of commands: the option that names it, and reading it with errors on standard error."""
+"""The option of commands that names the configuration file, and a reader that prints errors on standard error."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def add_option(parser: argparse.ArgumentParser) -> None:
 
 
 def read(path: str, *, only_yaml: bool = False) -> model.Config | None:
-    """Return the configuration; None if it has errors, which have been printed: the command ends with BAD_CONFIG.
+    """Return the configuration; None if it has errors, which are printed. The command then exits with BAD_CONFIG.
 
-    With `only_yaml`, other files that cannot be read count as good.
+    With `only_yaml`, unreadable files other than YAML count as valid.
     """
     from mcproxy.config.load import load
     from mcproxy.config.problem import ConfigErrors

@@ -1,8 +1,8 @@
-"""`mcproxy check --connect`: tries all remote systems of the configuration, with the daemon's own parts.
+"""`mcproxy check --connect`: tests the connections to all remote systems of the configuration, with the daemon's code.
 
-Endpoints are tried as by a health check, then the clusters are queried for the proxy's rights, issuers for their keys,
-Redis for an answer, and the collector of spans that the environment names, if it names one. Faults are reported in the
-order in which they must be repaired: addresses, certificates, the servers that answer, credentials, rights.
+It checks endpoints as a health check does, then the proxy's rights in clusters, the keys of issuers, Redis, and the
+collector of spans if the environment names one. Faults are reported in the order in which they must be repaired:
+addresses, certificates, the servers that answer, credentials, rights.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ T = TypeVar("T")
 Work = Coroutine[Deferred[Any], Any, T]
 
 _AT_ONCE = 16
-"""The number of endpoints and servers that are tried at the same time."""
+"""The number of endpoints and servers that are tested at the same time."""
 _WITHIN = 10.0
-"""Seconds for one of them."""
+"""Timeout of the test of an endpoint or server (seconds)."""
 
 
 class ConnectStep(enum.IntEnum):
-    """The steps of a connection, in order: a fault in one hides faults in later ones."""
+    """The steps of a connection, in order. A fault in a step hides faults in later steps."""
 
     NETWORK = 0
     CERTIFICATE = 1
@@ -50,7 +50,7 @@ class ConnectStep(enum.IntEnum):
 
 _KINDS = {"clusters": "cluster", "ingresses": "ingress"}
 _STEPS = {"network": ConnectStep.NETWORK, "tls": ConnectStep.CERTIFICATE}
-"""By the kind of a cause's code."""
+"""The step by the kind of a cause's code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def step_of(cause: str) -> ConnectStep:
 
 
 def run(loaded: Loaded) -> Outcome:
-    """Run all checks; runs its own reactor and blocks, so it can be called once in a process."""
+    """Run all checks. Runs its own reactor and blocks, so it can be called only once in a process."""
     from mcproxy.net.reactor import install
 
     reactor: Any = install()
@@ -184,7 +184,7 @@ class ConnectChecks:
     async def _endpoint(
         self, cluster: Cluster, endpoint: Endpoint, authorization: bytes | None
     ) -> tuple[str, str] | None:
-        """Try one endpoint; return the cause of its refusal of the proxy's credential (403), if any."""
+        """Test an endpoint; return the cause if it refuses the proxy's credential (403)."""
         from mcproxy.net.connect_errors import ConnectError
         from mcproxy.upstream.health_check import CheckError, failure_message, get_health
         from mcproxy.upstream.remedies import remedy
@@ -210,7 +210,7 @@ class ConnectChecks:
         name = endpoint.name if endpoint.name == endpoint.config.url else f"{endpoint.name} ({endpoint.config.url})"
         has_credential = config.credentials != model.Credentials()
         if cause is not None and status in (401, 403) and not has_credential:
-            cause = None  # it answers; without a credential the proxy cannot query more
+            cause = None  # the endpoint answers; without a credential the proxy cannot query more
         if cause is None or status == 403:
             endpoint.record_check(None)
         if cause is None:
@@ -239,7 +239,7 @@ class ConnectChecks:
         return None
 
     async def _rights(self, cluster: Cluster) -> bool:
-        """Query a cluster for the rights that the configuration needs there; return whether one is missing."""
+        """Check the rights that the configuration needs in a cluster; return whether one is missing."""
         from mcproxy.daemon.rights_check import describe_right
         from mcproxy.identity.required_rights import required_rights, rights_by_cluster
         from mcproxy.identity.reviewer_log import UnavailableError
@@ -276,7 +276,7 @@ class ConnectChecks:
         return bool(missing)
 
     async def _slices(self, cluster: Cluster) -> None:
-        """Read the services that are used in a cluster, and their endpoints; refusals are reported with the rights."""
+        """Read the used services of a cluster and their endpoints. Refusals are reported with the rights."""
         from mcproxy.net.connect_errors import ConnectError
         from mcproxy.upstream.control import ControlError
         from mcproxy.upstream.credentials import CredentialError
@@ -285,7 +285,7 @@ class ConnectChecks:
             await connect_pods.read(cluster, self._loaded.config, self._pods)
 
     async def _pod_networks(self) -> None:
-        """Report backends without a Service or port, pods that cannot be reached, and networks that overlap."""
+        """Report backends without a Service or port, unreachable pods, and overlapping networks."""
         from mcproxy.services.endpoint_table import EndpointState
 
         self._outcome.warnings += self._pods.overlaps()
@@ -296,7 +296,7 @@ class ConnectChecks:
                 self._fault(ConnectStep.ANSWER, ingress, "", found.problem, right, section="ingresses")
             ready = [each for each in found.endpoints if each.state is EndpointState.READY]
             if not direct or not ready:
-                continue  # no pod is ready now, or the cluster could not be reached
+                continue  # no pod is ready, or the cluster is unreachable
             service = f"{key.namespace}/{key.service}"
             reached, tried = await connect_pods.reach(self._reactor, ready)
             if reached:
@@ -308,7 +308,7 @@ class ConnectChecks:
                 )
 
     async def _api_services(self, cluster: Cluster) -> None:
-        """Query a cluster for the group-versions that it is registered for, and those that API services hide."""
+        """Query a cluster for its registered group-versions, and for group-versions that API services hide."""
         from mcproxy.net.connect_errors import ConnectError
         from mcproxy.upstream.control import ControlError
         from mcproxy.upstream.credentials import CredentialError
@@ -411,7 +411,7 @@ class ConnectChecks:
             self._outcome.good.append(f"Redis {config.url}: runs the script that counts limits over replicas")
 
     async def _collector(self) -> None:
-        """Try the collector of spans; a warning, as requests are answered without it."""
+        """Test the collector of spans. A fault is only a warning, as requests do not depend on it."""
         from mcproxy.observe import tracing
 
         collector = f"collector {tracing.endpoint_of(os.environ)}"
@@ -439,7 +439,7 @@ class ConnectChecks:
 
 
 def _warnings_of_modes(cluster: model.ClusterConfig) -> Iterator[str]:
-    """Yield what constrained impersonation refuses despite any grant (KEP-5284)."""
+    """Yield warnings about users that constrained impersonation refuses despite any grant (KEP-5284)."""
     from mcproxy.identity.constrained_rights import refused_extras
     from mcproxy.kube.constrained_impersonation import MASTERS
 

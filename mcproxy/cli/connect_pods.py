@@ -1,7 +1,7 @@
-"""The part of `check --connect` for services.
+"""The checks of services by `check --connect`.
 
-It checks whether Services have the ports of backends, whether their pods are reachable from this machine, and whether
-two clusters have pods with the same address. No configuration file shows that.
+They find Services without the port of a backend, pods that are unreachable from this machine, and clusters that have
+pods with the same address. No configuration file shows these.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from mcproxy.upstream.cluster import Cluster
 
 _WITHIN = 10.0
-"""Seconds for one request."""
+"""Timeout of a request (seconds)."""
 _CONNECT = 3.0
-"""Seconds for one connection to a pod."""
+"""Timeout of a connection to a pod (seconds)."""
 _MAX_BODY = 32 * 1024 * 1024
 _MAX_PODS = 3
-"""Pods of one service in one cluster that are tried, until one can be reached."""
+"""Limit of the pods of a service in a cluster that are tried until one is reachable."""
 _UNREADABLE = (UnreadableObject, msgspec.DecodeError, UnicodeDecodeError)
 _NOT_CONNECTED = (ConnectError, ConnectingCancelledError, TimeoutError, OSError)
 
@@ -66,10 +66,10 @@ class Pods:
     slices: dict[str, dict[tuple[str, str], list[Slice]]] = field(default_factory=dict)
     services: dict[str, dict[tuple[str, str], Service | UnreadableObject]] = field(default_factory=dict)
     read: set[tuple[str, str]] = field(default_factory=set)
-    """Cluster and namespace (or `ALL`) whose Services and EndpointSlices have both been read."""
+    """Clusters and namespaces (or `ALL`) whose Services and EndpointSlices have both been read."""
 
     def add_slices(self, cluster: str, body: bytes) -> None:
-        """Add a list of EndpointSlices. Raises msgspec.DecodeError; other objects are left out."""
+        """Add a list of EndpointSlices, without other objects. Raises msgspec.DecodeError."""
         found = self.slices.setdefault(cluster, {})
         for raw in msgspec.json.decode(body, type=_List).items:
             try:
@@ -83,7 +83,7 @@ class Pods:
                 continue
 
     def add_services(self, cluster: str, body: bytes) -> None:
-        """Add a list of Services. Raises msgspec.DecodeError; one that cannot be read is kept without ports."""
+        """Add a list of Services; an unreadable Service has no ports. Raises msgspec.DecodeError."""
         found = self.services.setdefault(cluster, {})
         for raw in msgspec.json.decode(body, type=_List).items:
             metadata = msgspec.json.decode(raw, type=_Object).metadata
@@ -93,7 +93,7 @@ class Pods:
                 found[metadata.namespace, metadata.name] = error
 
     def endpoints(self, key: BackendKey) -> PortEndpoints:
-        """Return the endpoints of a backend as the daemon would have them."""
+        """Return the endpoints of a backend that the daemon would use."""
         if self.read.isdisjoint(((key.cluster, key.namespace), (key.cluster, ALL))):
             return UNKNOWN
         name = key.namespace, key.service
@@ -121,9 +121,9 @@ class Pods:
 
 
 async def read(cluster: Cluster, config: model.Config, pods: Pods) -> None:
-    """Read the Services and slices that the configuration needs of a cluster.
+    """Read the Services and slices of a cluster that the configuration needs.
 
-    Raises ConnectError, ControlError and CredentialError; refused and unreadable objects are left out.
+    Refused and unreadable objects are omitted. Raises ConnectError, ControlError and CredentialError.
     """
     namespaces = scopes_of(config).get(cluster.name, {}).get(FollowedKind.SLICES, frozenset())
     for namespace in sorted(namespaces):
@@ -150,7 +150,7 @@ async def _list(cluster: Cluster, path: str) -> bytes | None:
 
 
 def backends_of(config: model.Config) -> Iterator[tuple[str, BackendKey, bool]]:
-    """Yield ingress, backend in one cluster, and whether it is reached at pod addresses; each backend once."""
+    """Yield each backend in a cluster once: the ingress, its key, and whether it is reached at pod addresses."""
     seen: set[BackendKey] = set()
     for ingress in config.ingresses:
         for backend in ingress.backends:
@@ -161,7 +161,7 @@ def backends_of(config: model.Config) -> Iterator[tuple[str, BackendKey, bool]]:
 
 
 async def reach(reactor: Any, endpoints: Sequence[PodEndpoint]) -> tuple[bool, str]:
-    """Return whether a connection to one of the first pods succeeds, and the pod; if none does, the last cause."""
+    """Return True and a pod to which a connection succeeds, or False and the last cause."""
     cause = ""
     for address, port, *_ in endpoints[:_MAX_PODS]:
         shown = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

@@ -1,4 +1,4 @@
-"""The part of `check --connect` for API services: whether they serve their group-versions, and what they hide."""
+"""The checks of API services by `check --connect`: do they serve their group-versions, and what do they hide?"""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from mcproxy.upstream.control import ControlResponse
 
 _WITHIN = 10.0
-"""Seconds for one request."""
+"""Timeout of a request (seconds)."""
 _MAX_BODY = 16 * 1024 * 1024
 
 
 def owned_by(config: model.Config, cluster: str) -> tuple[str, ...]:
-    """Return the group-versions that a cluster is registered for, each once."""
+    """Return the group-versions for which a cluster is registered, each once."""
     services = (service for server in config.servers for service in server.api_services)
     return tuple(dict.fromkeys(service.group_version for service in services if service.cluster == cluster))
 
@@ -27,7 +27,7 @@ def owned_by(config: model.Config, cluster: str) -> tuple[str, ...]:
 def hidden_in(config: model.Config, cluster: str) -> Iterator[tuple[model.Server, model.APIService]]:
     """Yield the API services that would hide a group-version of a cluster behind the same server.
 
-    Kubernetes' own groups are checked with the file alone (`config.checks.api_service_warnings`).
+    `config.checks.api_service_warnings` checks Kubernetes' own groups, without a connection.
     """
     for server in config.servers:
         for service in server.api_services if cluster in server.clusters else ():
@@ -36,7 +36,7 @@ def hidden_in(config: model.Config, cluster: str) -> Iterator[tuple[model.Server
 
 
 async def answer(cluster: Cluster, group_version: str) -> ControlResponse:
-    """Return the response of a ready endpoint to the proxy's request for the discovery document of a group-version.
+    """Request the discovery document of a group-version from a ready endpoint; return the response.
 
     Raises ConnectError, ControlError and CredentialError.
     """
@@ -60,7 +60,7 @@ def unreadable(response: ControlResponse, group_version: str) -> str:
 
 
 def describe_hidden(loaded: Loaded, server: model.Server, service: model.APIService, cluster: str) -> str:
-    """Describe what is hidden, with both places."""
+    """Describe the hidden group-version, with the positions of both entries."""
     owner = loaded.location("servers", server.name, f"apiServices[{service.group_version}]")
     backend = loaded.location("clusters", cluster)
     assert owner is not None

@@ -16,7 +16,7 @@ from mcproxy.config.control_socket import possible_places
 
 _MAX_ANSWER = 16 * 1024 * 1024
 _PROBE_TIMEOUT = 2.0
-_FILES = 4  # the most running daemons that a message names
+_FILES = 4  # limit of the running daemons that a message names
 
 
 class UnreachableError(Exception):
@@ -32,9 +32,9 @@ def send_to_daemon(
 ) -> tuple[dict[str, Any], str]:
     """Send `request` to the daemon that runs the configuration file `config`.
 
-    Returns its answer and the path of its control socket. If the socket that the file names, or every default path, is
-    not that daemon's (the file may have moved it, for the next reload), the daemon is found among the running
-    processes, as is one whose file was removed. Raises `UnreachableError`.
+    Returns its answer and the path of its control socket. If the configured path, or every default path, does not lead
+    to that daemon, it is searched among the running processes: the file can be missing, or have a changed path that
+    comes into force at the next reload. Raises `UnreachableError`.
     """
     missing = False
     try:
@@ -119,7 +119,7 @@ def _socket_of_running_daemon(config: str, known: Sequence[str]) -> str | None:
             continue
         try:
             status = send_command(path, {"command": "status", "brief": True}, _PROBE_TIMEOUT)
-        except UnreachableError:  # another listener of the daemon's
+        except UnreachableError:  # another unix socket of the daemon
             continue
         file = status.get("file")
         if status.get("ok") is True and isinstance(file, str) and os.path.realpath(file) == os.path.realpath(config):
@@ -128,7 +128,7 @@ def _socket_of_running_daemon(config: str, known: Sequence[str]) -> str | None:
 
 
 def _trusted_users(control_sockets: Sequence[str]) -> set[int]:
-    """Return root, the caller, and the owners of the directories in which the file's control socket may be."""
+    """Return the ids of root, the caller, and the owners of possible directories of the control socket."""
     users = {0, os.geteuid()}
     for path in control_sockets:
         with suppress(OSError):
@@ -144,10 +144,10 @@ def _advice(error: OSError) -> str:
     return "see the daemon's log"
 
 
-# -- the unix sockets on which a running daemon listens, by its configuration file (proc(5)) --------------------------
-# It is needed when a file has changed `daemon.controlSocket`: the daemon still listens on the old path. Any user can
-# start a process that looks like a daemon, which would get its commands and could forge responses; so only processes of
-# trusted users are used.
+# -- finds the unix sockets of a running daemon by its configuration file (proc(5)) -----------------------------------
+# This is needed if the file has changed `daemon.controlSocket`, since the daemon still listens on the old path. Any
+# user can start a process that looks like a daemon, receives commands and forges responses. So only processes of
+# trusted users are considered.
 
 
 def listening_sockets(config: str, users: Collection[int], proc: str = "/proc") -> list[str]:
@@ -179,7 +179,7 @@ def running_files(users: Collection[int], proc: str = "/proc") -> list[str]:
 
 
 def runs_another_file(config: str, pid: int, proc: str = "/proc") -> bool:
-    """Return whether a process is certainly not a daemon that runs the file `config` (``-``, standard input: any)."""
+    """Return whether a process certainly does not run the file `config`; ``-``, standard input, can be any file."""
     try:
         file = _configuration_of(os.path.join(proc, str(pid)))
     except OSError:  # it has ended, or may not be read
@@ -215,7 +215,7 @@ def _sockets_of(process: str) -> Iterator[str]:
     for descriptor in os.listdir(descriptors):
         try:
             target = os.readlink(os.path.join(descriptors, descriptor))
-        except OSError:  # closed meanwhile
+        except OSError:  # the descriptor was closed meanwhile
             continue
         if target.startswith("socket:["):
             own.add(target[8:-1])

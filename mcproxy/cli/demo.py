@@ -1,7 +1,7 @@
-"""`mcproxy demo`: two simulated clusters, an API server and a proxy in front of them, until Ctrl-C.
+"""`mcproxy demo`: runs two simulated clusters, an API server and a proxy in front of them, until Ctrl-C.
 
-Each of the four is a separate process, as is a Redis where redis-server is installed. The command starts them,
-waits for a signal or for one of them to end, and stops them.
+Each of the four is a separate process, as is a Redis if redis-server is installed. The command starts them, waits for
+a signal or the end of one of them, and stops them.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 PATIENCE = 60.0
-"""Seconds that a process may take to start; on an idle machine each takes less than one, with some load many."""
+"""Seconds within which a process must start. On an idle machine it takes less than one, under load many."""
 STOP_PATIENCE = 5.0
-"""Seconds that a process may take to end before it is killed."""
+"""Seconds within which a process must end; otherwise it is killed."""
 SERVER_OPTIONS = ("--http2", "--drain-seconds", "0.5", "--starting-seconds", "0")
 CLUSTER_OPTIONS = ("--live", *SERVER_OPTIONS)
 METRICS = "/apis/metrics.k8s.io/v1beta1/nodes"
 EXPORTED = "/clusters/east/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices/imported-west-search-slice"
-"""Answered when the export from west has been written to east."""
+"""A path that is answered when the export from west has been written to east."""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stopped(BaseException):
-    """A signal ends the demo. Not an Exception, so that no handler of errors catches it."""
+    """A signal ends the demo. Not an Exception, so that no error handler catches it."""
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -100,7 +100,7 @@ _port.__name__ = "port"  # argparse: "invalid port value: '99999'"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run until a signal; return 0 after one, 1 if a process does not start or ends by itself."""
+    """Run until a signal; return 0 after a signal, 1 if a process does not start or ends by itself."""
     try:
         if missing := [name for name in ("aiohttp", "h2") if importlib.util.find_spec(name) is None]:
             raise DemoError(
@@ -139,10 +139,10 @@ def _signals_raise() -> Iterator[None]:
 
 
 def _hold_port(wanted: int, held: contextlib.ExitStack) -> int:
-    """Return a port that can be listened on: `wanted` itself unless it is 0. Raises DemoError.
+    """Return a free port: `wanted`, or any if that is 0. Raises DemoError.
 
-    Until `held` is closed, only sockets with SO_REUSEADDR can bind the port, as listeners do: a socket that does not
-    listen holds it, so that the kernel assigns it to no connection or other server.
+    Until `held` is closed, a socket that does not listen holds the port, so that the kernel does not assign it to a
+    connection or another server. Only sockets with SO_REUSEADDR can bind it, as the listeners do.
     """
     holder = held.enter_context(socket.socket())
     with socket.socket() as probe:
@@ -150,7 +150,7 @@ def _hold_port(wanted: int, held: contextlib.ExitStack) -> int:
             if wanted:
                 holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             holder.bind((HOST, wanted))
-            # After bind: before it, the kernel might choose a port that another holder has.
+            # Only after bind; otherwise the kernel could choose a port that another holder has.
             holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(holder.getsockname())
@@ -180,7 +180,7 @@ def _directory(wanted: Path | None) -> Iterator[DemoDirectory]:
 
 
 def _edited(directory: DemoDirectory) -> list[Path]:
-    """Return the names of the files that the user edited; they are kept."""
+    """Return the files that the user has edited, which are kept."""
     names = (demo_files.CONFIG_FILE, demo_files.KUBECONFIG_FILE)
     return [directory.path / name for name in names if directory.edited(name)]
 
@@ -188,15 +188,15 @@ def _edited(directory: DemoDirectory) -> list[Path]:
 def _ports(directory: DemoDirectory, wanted: int, held: contextlib.ExitStack) -> dict[str, int]:
     """Choose the ports of the proxy (`wanted` unless it is 0), of its other listeners and of the clusters.
 
-    They are those of the last run if possible.
+    If possible, they are the ports of the last run.
 
-    An edited file names the ports of the last run, so then there is no choice. 0 lets a cluster choose. Raises
-    DemoError.
+    An edited file contains the ports of the last run, which are then required. With 0, a cluster chooses its port.
+    Raises DemoError.
     """
     edited = _edited(directory)
     ports: dict[str, int] = {}
     for part in (*demo_files.LISTENERS, *demo_files.CLUSTERS, demo_files.API_SERVER):
-        is_known = part in demo_files.LISTENERS  # before it starts
+        is_known = part in demo_files.LISTENERS  # before the process starts
         last = directory.ports.get(part, 0)
         if edited and last and part == "proxy" and wanted not in (0, last):
             raise DemoError(
@@ -233,7 +233,7 @@ def _run(directory: DemoDirectory, ports: dict[str, int], workers: str, *, kept:
     edited = _edited(directory)
     redis = demo_redis.is_possible(path)
     with contextlib.ExitStack() as parts:
-        proxy = Proxy(path)  # it imports the daemon while the next lines import the simulated cluster
+        proxy = Proxy(path)  # it imports the daemon while this process imports the simulated cluster
         parts.callback(proxy.stop)
         if redis:
             parts.callback(demo_redis.Redis(path).stop, STOP_PATIENCE)
@@ -250,9 +250,9 @@ def _run(directory: DemoDirectory, ports: dict[str, int], workers: str, *, kept:
         options = (*SERVER_OPTIONS, *followed, "--port", str(ports[name]))
         clusters.append(serve.ForkedCluster(name, path / name, options, parent_pipe))
         parts.callback(_stop_clusters, clusters)
-        parts.callback(proxy.stop)  # before the clusters, or it would log their end
+        parts.callback(proxy.stop)  # before the clusters end, which it would log
         for cluster in clusters:
-            cluster.start()  # a fork, so before progress starts its thread
+            cluster.start()  # this forks, so it must come before progress starts its thread
         with progress("starting the simulated clusters") as shown:
             _make_ready(directory, ports, workers, proxy, clusters, redis=redis, shown=shown)
         print(_greeting(path, ports, edited, kept=kept, redis=redis), flush=True)
@@ -261,7 +261,7 @@ def _run(directory: DemoDirectory, ports: dict[str, int], workers: str, *, kept:
 
 
 def _cluster_options(path: Path, name: str, port: int) -> tuple[str, ...]:
-    """Return the options of a simulated cluster, whose pods have a separate address range and reach the other's."""
+    """Return the options of a simulated cluster. Its pods have a separate address range and reach the other's pods."""
     others = [option for each in demo_files.CLUSTERS if each != name for option in ("--routes-to", str(path / each))]
     return (*CLUSTER_OPTIONS, "--pod-network", demo_files.POD_NETWORKS[name], *others, "--port", str(port))
 
@@ -276,7 +276,7 @@ def _make_ready(
     redis: bool,
     shown: Progress,
 ) -> None:
-    """Write the files and give the proxy its file; return when it and the clusters answer. Raises DemoError."""
+    """Write the files and give the proxy its file; return when proxy and clusters answer. Raises DemoError."""
     from kubesim.server import serve
 
     path, port = directory.path, ports["proxy"]
@@ -314,7 +314,7 @@ def _stop_clusters(clusters: list[ForkedCluster]) -> None:
 
 
 class Proxy:
-    """The daemon (demo_proxy.py). Its own process group keeps Ctrl-C from it, so that the demo stops it in order."""
+    """The daemon (demo_proxy.py). In its own process group it gets no Ctrl-C, so that the demo stops it in order."""
 
     def __init__(self, directory: Path) -> None:
         self.log = directory / "mcproxy.log"
@@ -336,9 +336,9 @@ class Proxy:
             self.process.stdin.flush()
 
     def wait_ready(self, port: int, ca: Path, asked: list[tuple[str, str]], *, only_200: bool = True) -> None:
-        """Wait until each path is answered, with 200, or with any status unless `only_200`. Raises DemoError.
+        """Wait until each path is answered with 200, or with any status without `only_200`. Raises DemoError.
 
-        `asked` has names of servers ("" is the default one) and paths.
+        `asked` has pairs of server name ("": the default server) and path.
         """
         context = ssl.create_default_context(cafile=str(ca))
         deadline = time.monotonic() + PATIENCE
@@ -349,7 +349,7 @@ class Proxy:
                 if time.monotonic() > deadline:
                     what = "with 200" if only_200 else f"on {HOST}:{port}"
                     raise DemoError(f"the proxy does not answer {path} {what}:\n{_last_lines(self.log)}")
-                time.sleep(0.05)  # each time costs a handshake, and the parts that are waited for share the processors
+                time.sleep(0.05)  # each attempt costs a handshake, on processors that the starting processes need
 
     def stop(self) -> None:
         """Send SIGTERM, and SIGKILL if it has not exited in time; kill remaining workers and wait for their exit."""
@@ -364,8 +364,8 @@ class Proxy:
             self.process.kill()
             self.process.wait()
         deadline = time.monotonic() + STOP_PATIENCE
-        with contextlib.suppress(ProcessLookupError):  # no process of its group is left
-            while time.monotonic() < deadline:  # with a limit, since there may be no init to reap them
+        with contextlib.suppress(ProcessLookupError):  # its process group has no process left
+            while time.monotonic() < deadline:  # with a limit, since there can be no init that reaps them
                 os.killpg(self.process.pid, signal.SIGKILL)
                 time.sleep(0.01)
         if self.process.stdin is not None:

@@ -1,7 +1,7 @@
-"""The directory of `mcproxy demo --dir`: ownership, lock, and detection of edited files.
+"""The directory of `mcproxy demo --dir`: marks and locks it, and detects edited files.
 
-A hidden file, `.mcproxy-demo`, marks a directory as the demo's. It is locked (flock) for as long as a demo runs, and
-records the ports and, as SHA-256, the content of the files that a user may edit.
+A hidden file, `.mcproxy-demo`, marks a directory of the demo. It is locked (flock) while a demo runs. It records the
+ports, and the SHA-256 of the files that a user may edit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["MARKER", "DemoDirectory", "DemoError", "open_directory"]
 
 MARKER = ".mcproxy-demo"
 KEPT_DIGESTS = 2
-"""Digests of the last content and the one before are kept, since a demo may be killed before it has written a file."""
+"""Number of kept digests per file: of the last two contents, since a demo can be killed before it writes a file."""
 
 
 class DemoError(Exception):
@@ -28,7 +28,7 @@ class DemoError(Exception):
 
 
 class DemoDirectory:
-    """A directory of the demo's, locked by this process. `path` is absolute."""
+    """A demo directory, locked by this process. `path` is absolute."""
 
     def __init__(self, path: Path, marker: int) -> None:
         self.path = path
@@ -41,7 +41,7 @@ class DemoDirectory:
         return dict(self._record["ports"])
 
     def edited(self, name: str) -> bool:
-        """Return whether the file is there and is not as a demo wrote it."""
+        """Return whether the file exists and differs from what a demo wrote."""
         digest = _digest(self.path / name)
         return digest is not None and digest not in self._record["written"].get(name, ())
 
@@ -69,10 +69,10 @@ class DemoDirectory:
 
 @contextlib.contextmanager
 def open_directory(path: Path, names: Iterable[str]) -> Iterator[DemoDirectory]:
-    """Create the directory if it does not exist, and lock it. `names` are those of the files that the demo writes.
+    """Create the directory if it does not exist, and lock it. `names` are the files that the demo writes.
 
-    Raises DemoError if a demo runs in it, if one of the files is there and the directory is not the demo's, or if it
-    cannot be written to.
+    Raises DemoError if another demo runs in it, if it has one of these files but no marker, or if it is not
+    writable.
     """
     path = path.absolute()
     try:
@@ -112,7 +112,7 @@ def _refuse_foreign(path: Path, names: Iterable[str]) -> None:
 
 
 def _read(marker: int) -> dict[str, Any]:
-    """Return the record in a marker; an empty one for a new or a damaged marker."""
+    """Return the record in a marker; an empty record for a new or damaged marker."""
     record: dict[str, Any] = {"pid": 0, "ports": {}, "written": {}}
     with contextlib.suppress(ValueError):
         found = json.loads(os.pread(marker, 1 << 16, 0))

@@ -1,6 +1,6 @@
 """The files of `mcproxy demo` (certificates, configuration, kubeconfig) and the commands that it prints.
 
-Nothing here starts anything; `mcproxy.cli.demo` does.
+`mcproxy.cli.demo` starts the processes.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ CLUSTERS = ("east", "west")
 LISTENERS = ("proxy", "admin", "web")
 """The listeners of the proxy: for API servers, for Admin, for the ingress."""
 POD_NETWORKS = {"east": "10.244", "west": "10.245"}
-"""The first bytes of the addresses of each cluster's pods, which differ, since pods are exported."""
+"""The first bytes of each cluster's pod addresses. They differ because pods are exported."""
 API_SERVER = "apis"
-"""A separate API server: metrics.k8s.io of both clusters, and a small custom API."""
+"""The name of a separate API server with metrics.k8s.io of both clusters and a small custom API."""
 EAST_NAME = "east.demo.test"
-"""The TLS server name of the virtual server of the cluster east."""
+"""The TLS server name of the virtual server for the cluster east."""
 USERS_NAME = "users.demo.test"
 """The TLS server name of the virtual server whose users have client certificates."""
 FLEET_NAME = "fleet.demo.test"
-"""The TLS server name of the virtual server of both clusters as one."""
+"""The TLS server name of the virtual server that serves both clusters as one."""
 USERS = {"editor": "shop-editors", "administrator": "administrators"}
 """The users with a client certificate, and the group of each; `kubesim.fixtures` binds these groups to roles."""
 CONFIG_FILE = "mcproxy.yaml"
@@ -220,7 +220,7 @@ _SHARED_POLICY = """\
 
 @dataclass(frozen=True)
 class DemoCommand:
-    """A command to try: what it shows, its shell command line, and its exit status."""
+    """A command to try: its purpose, its shell command line, and its exit status."""
 
     about: str
     line: str
@@ -228,21 +228,21 @@ class DemoCommand:
 
 
 def program() -> str:
-    """Return how a shell calls this program: by its name if that finds it, else by its path."""
+    """Return the command by which a shell calls this program: its name if that is on PATH, else its path."""
     called = single_file() or os.path.abspath(sys.argv[0])
     if os.path.basename(called) == "__main__.py":
         return f"{shlex.quote(sys.executable)} -m mcproxy"
     found = shutil.which("mcproxy")
     if single_file() is None and os.path.basename(called) != "mcproxy":
-        return "mcproxy"  # a library of another program
+        return "mcproxy"  # this runs as a library of another program
     if not os.access(called, os.X_OK) or (found is not None and os.path.samefile(found, called)):
         return "mcproxy"
     return shlex.quote(called)
 
 
 def write_certificates(directory: Path) -> None:
-    """Write the certificates of the proxy and of the users, each with their CA. The CAs' keys are not kept."""
-    from kubesim.auth.certificates import Authority  # takes as long to import as the rest of the command
+    """Write the certificates of the proxy and of the users, each with their CA. The keys of the CAs are not kept."""
+    from kubesim.auth.certificates import Authority  # this import takes as long as all others together
 
     authority = Authority("mcproxy demo CA")
     (directory / "ca.crt").write_bytes(authority.pem)
@@ -256,11 +256,11 @@ def write_certificates(directory: Path) -> None:
 def config(
     directory: Path, ports: Mapping[str, int], east: str, apis: str, workers: str = "1", *, redis: bool = False
 ) -> str:
-    """Return the proxy's configuration; `east` is the URL of that cluster (west's is in its kubeconfig).
+    """Return the proxy's configuration; `east` is the URL of that cluster (west's URL is in its kubeconfig).
 
-    `apis` is that of the API server.
+    `apis` is the URL of the API server.
 
-    `ports` has those of the listeners (LISTENERS).
+    `ports` has the ports of the listeners (LISTENERS).
     `workers` is the value of `daemon.workers`; `redis`: Redis runs, for a limit over replicas.
     """
     socket = quote(str(directory / REDIS_SOCKET))
@@ -300,7 +300,7 @@ def kubeconfig(port: int) -> str:
         "clusters": [{"name": name, "cluster": cluster} for name, cluster in clusters.items()],
         "contexts": contexts,
         "users": [
-            # With identity: Proxy tokens are ignored, but without one kubectl prompts for a user name.
+            # With identity: Proxy a token is ignored, but without a token kubectl prompts for a user name.
             {"name": "anybody", "user": {"token": "not-looked-at"}},
             *(
                 {"name": user, "user": {"client-certificate": f"{user}.crt", "client-key": f"{user}.key"}}

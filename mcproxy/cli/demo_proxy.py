@@ -1,7 +1,7 @@
-"""The proxy of `mcproxy demo`: loads the daemon while the clusters start, then runs it with the file named on stdin.
+"""The proxy of `mcproxy demo`: imports the daemon while the clusters start, then runs it with the file named on stdin.
 
-That file has the clusters' ports, which are known only when they serve; meanwhile the daemon is imported. Stdin is open
-for as long as the demo runs; its end, for whatever reason, ends the proxy too.
+That file contains the clusters' ports, which are known only when the clusters serve. Stdin is open while the demo runs,
+so that the proxy ends whenever the demo ends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def main() -> int:
     from mcproxy.daemon.upgrade import Takeover
 
     takeover = Takeover.from_environ(os.environ)
-    if takeover is not None:  # `mcproxy upgrade`: the demo exits with the proxy that it started
+    if takeover is not None:  # refuse `mcproxy upgrade`, since the demo exits when its own proxy does
         takeover.failed(["the proxy of a demo ends with the demo; start the demo anew"])
         return 1
     reader = ConfigReader()

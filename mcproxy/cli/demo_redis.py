@@ -1,7 +1,7 @@
-"""The Redis of `mcproxy demo`, where redis-server is installed: it counts limits over replicas.
+"""The Redis of `mcproxy demo`, if redis-server is installed; it counts limits over replicas.
 
 It listens only on a unix socket in the demo's directory. The demo continues when Redis exits, so that users can try
-that.
+such a failure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def is_possible(directory: Path) -> bool:
 
 
 class Redis:
-    """A server without persistence; like the other processes, it exits with the demo, even if that is killed."""
+    """A Redis server without persistence. Like the other processes, it exits with the demo, even if that is killed."""
 
     def __init__(self, directory: Path) -> None:
         setpriv = shutil.which("setpriv")

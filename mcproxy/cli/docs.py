@@ -1,6 +1,6 @@
-"""`mcproxy docs`: shows the manual of this version, which is installed with the program, in the pager.
+"""`mcproxy docs`: shows the installed manual of this version in the pager.
 
-Pages are plain Markdown, the reference is made from the manual pages; `mcproxy files` also has them as HTML.
+Pages are plain Markdown. The reference is made from the manual pages. `mcproxy files` also has the pages as HTML.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _FIRST = {
     "man/man5/mcproxy.yaml.5": ("mcproxy.yaml", "reference of the configuration: mcproxy.yaml(5)"),
     "doc/mcproxy/CHANGELOG.md": ("changelog", "what has changed"),
 }
-"""Pages that are not in docs/, by the names of their files: name and subject."""
+"""Name and subject of pages outside docs/, by their file names."""
 _FOLDER = "doc/mcproxy/docs/"
 _INDEX = _FOLDER + "README.md"
 _HTML = "doc/mcproxy/html/index.html"
 
 
-_WIDTH = 100  # columns of the reference; pages have their own lines
+_WIDTH = 100  # columns of the reference; other pages are not wrapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """List the pages, or show one; 1 if none is installed, 2 if none has that name."""
+    """List the pages, or show one; 1 if no pages are installed, 2 for an unknown name."""
     files = dict(installed_files())
     known = pages(files)
     if not known:
@@ -152,7 +152,7 @@ def pages(files: Mapping[str, Path]) -> dict[str, Page]:
 
 
 def _name(wanted: str) -> str:
-    """Return the name of a page given in another form: docs/install.md, mcproxy.yaml(5), README.md."""
+    """Return the name of a page that is given in another form: docs/install.md, mcproxy.yaml(5), README.md."""
     name = re.sub(r"\([58]\)$|\.md$", "", wanted.rpartition("/")[2])
     names = {"README": "overview", "readme": "overview", "CHANGELOG": "changelog", "mcproxy.yaml.5": "mcproxy.yaml"}
     return names.get(name, "mcproxy" if name == "mcproxy.8" else name)
@@ -166,7 +166,7 @@ def _unknown(what: str, wanted: str, known: Sequence[str] | Mapping[str, object]
 
 
 class Anchors:
-    """The anchors of a page's headings, as GitHub makes them: the second of equal ones is HEADING-1."""
+    """The anchors of a page's headings, by GitHub's rules: the second of equal headings gets HEADING-1."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
@@ -197,12 +197,12 @@ def sections(text: str) -> dict[str, str]:
 
 
 def show(text: str, environ: Mapping[str, str]) -> None:
-    """Write a text by the pager if standard output is a terminal, else plainly."""
+    """Show a text in the pager if standard output is a terminal, else print it."""
     command = _pager(environ) if sys.stdout.isatty() else None
     if command is None:
         sys.stdout.write(text)
         return
-    # F: a short text is only printed; X: the text stays on the screen afterwards.
+    # F: a short text is only printed; X: the text stays on the screen when the pager ends.
     process = subprocess.Popen(command, stdin=subprocess.PIPE, env={"LESS": "FRX", **environ})
     try:
         process.communicate(text.encode())
@@ -216,7 +216,7 @@ def show(text: str, environ: Mapping[str, str]) -> None:
 
 
 def _pager(environ: Mapping[str, str]) -> list[str] | None:
-    """Return the command: that of PAGER, else less; None without any."""
+    """Return the pager command: PAGER, else less; None if there is no pager."""
     for wanted in (environ.get("PAGER"), "less"):
         if wanted is None:
             continue
@@ -225,14 +225,14 @@ def _pager(environ: Mapping[str, str]) -> list[str] | None:
         except ValueError:
             continue
         if not command:
-            return None  # PAGER is empty: none is wanted
+            return None  # an empty PAGER disables the pager
         program = shutil.which(command[0])
         if program is not None:
             return [program, *command[1:]]
     return None
 
 
-# -- the mdoc(7) of man/ as blocks of text, for hosts without man(1) and for HTML; pure -------------------------------
+# -- converts the mdoc(7) of man/ to blocks of text, for hosts without man(1) and for HTML ----------------------------
 
 _CODE = frozenset({"Cm", "Dv", "Ev", "Fl", "Ic", "Li", "Nm", "Pa", "Va"})
 _CLOSING = frozenset(".,:;)]?!")
@@ -255,7 +255,7 @@ class Run:
 class Block:
     """`kind` is "section", "subsection", "paragraph", "item" (the term of a list's entry), "literal", or "usage".
 
-    `depth` is the number of enclosing lists; an item's text is one deeper than the item.
+    `depth` is the number of enclosing lists; the text of an item is one level deeper than the item.
     """
 
     kind: str
@@ -274,9 +274,9 @@ class _Reader:
     def __init__(self) -> None:
         self.blocks: list[Block] = []
         self.name = ""
-        self._joined = False  # no space before what follows
+        self._joined = False  # no space before the next word
         self._usage = False  # in the section SYNOPSIS
-        self._lists: list[int] = []  # of each open one the number of its entries
+        self._lists: list[int] = []  # the number of entries of each open list
         self._runs: list[Run] = []
         self._literal: list[str] | None = None
 
@@ -341,7 +341,7 @@ class _Reader:
         self._joined = False
 
     def _inline(self, words: Sequence[str]) -> list[Run]:
-        """Return the text of macros and their words: `Op Fl c Ar file` is [-c file]."""
+        """Return the text of macros with their arguments: `Op Fl c Ar file` is [-c file]."""
         runs: list[Run] = []
         closing: list[str] = []
         macro, space, first = "", False, False
@@ -377,7 +377,7 @@ class _Reader:
 
 
 def blocks(source: str) -> list[Block]:
-    """Return the blocks of a page in mdoc(7), in order. A macro that man/ does not use is left out."""
+    """Return the blocks of a page in mdoc(7), in order. Macros that man/ does not use are ignored."""
     reader = _Reader()
     for line in source.splitlines():
         reader.line(line)
@@ -386,7 +386,7 @@ def blocks(source: str) -> list[Block]:
 
 
 def _macro(line: str) -> tuple[str | None, list[str]]:
-    """Return a line's macro, "" for a comment, and its words; None if it is text."""
+    """Return a line's macro and arguments. The macro is "" for a comment, None for text."""
     if not line.startswith("."):
         return None, []
     if line.startswith('.\\"'):

@@ -1,6 +1,6 @@
-"""`mcproxy dump`: the effective configuration, with defaults filled in and secrets masked.
+"""`mcproxy dump`: prints the effective configuration, with defaults filled in and secrets masked.
 
-With --running it is the configuration of the running daemon, which may differ from its file until a reload.
+With --running it prints the configuration of the running daemon, which can differ from its file until a reload.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show it on standard output; 78 and the errors on standard error if the file has errors.
+    """Print the configuration. If the file has errors, print these on standard error and return 78.
 
-    With --running, 1 if the daemon cannot be reached; differences from the file are no failure.
+    With --running, return 1 if the daemon is unreachable; differences from the file are no failure.
     """
     if args.running:
         return _run_running(args)

@@ -1,10 +1,10 @@
-"""`mcproxy check --explain METHOD PATH`: explains step by step how one request is handled with the file.
+"""`mcproxy check --explain METHOD PATH`: explains step by step how a request is handled with the configuration.
 
 With a URL instead of a path it is a request to the ingresses (`explain_ingress`).
 
-It follows the request as far as the file decides: server, cluster, authentication, policy and its limits,
-authorization; on a server of an aggregate for each cluster that the request might touch (`explain_aggregate`).
-Decisions at run time (by a review or the cluster itself) are only named; no connection is made.
+It explains each decision that depends on the file alone: server, cluster, authentication, policy and its limits,
+authorization. For an aggregate it explains them for each cluster that the request can reach (`explain_aggregate`).
+Decisions at run time (by a review or the cluster itself) are only named. No connection is made.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from mcproxy.kube.user import (
 from mcproxy.proxy import cluster_path
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-_WIDTH = 15  # of the labels
-_ANSWER = 5.0  # seconds that a running daemon may take to answer
-_OF_ENDPOINTS = ("endpoints", "strategy")  # labels that members of an aggregate may have with the same text
+_WIDTH = 15  # width of the labels
+_ANSWER = 5.0  # timeout of the answer of a running daemon (seconds)
+_OF_ENDPOINTS = ("endpoints", "strategy")  # labels whose text can be the same for all members of an aggregate
 
 
 class ExplainError(Exception):
@@ -69,7 +69,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def misused(args: argparse.Namespace) -> str | None:
-    """Return the error in the combination of options."""
+    """Return the error in the combination of options, if any."""
     if args.explain is None:
         given = [option for option in ("server", "user", "group") if getattr(args, option)]
         return f"--{given[0]} goes with --explain" if given else None
@@ -85,7 +85,7 @@ def misused(args: argparse.Namespace) -> str | None:
 
 
 def run(args: argparse.Namespace, config: model.Config, file: str = "-") -> int:
-    """Explain on standard output; 0 the request is served, 1 it is refused, 2 it cannot be explained."""
+    """Print the explanation; return 0 if the request is served, 1 if it is refused, 2 if it cannot be explained."""
     from mcproxy.cli.explain_ingress import IngressTrace, URLError, is_url, read_url
 
     if is_url(args.explain[1]):
@@ -109,7 +109,7 @@ def run(args: argparse.Namespace, config: model.Config, file: str = "-") -> int:
 
 
 def _running(file: str, args: argparse.Namespace) -> Mapping[str, Any] | None:
-    """Return the status document of the daemon that runs the file; None if none does, or it does not answer."""
+    """Return the status document of the daemon that runs the file; None without a daemon or answer."""
     if args.offline or file == "-":
         return None
     from mcproxy.cli.control_client import UnreachableError
@@ -127,11 +127,11 @@ def _print(lines: Iterator[tuple[str, str]]) -> None:
 
 
 def find_server(servers: Sequence[model.Server], name: str | None) -> model.Server:
-    """Return the server of a name, else the one that a client with that TLS server name reaches.
+    """Return the server with a name, or else the server that a client with that TLS server name reaches.
 
-    That is the server with the exact server name, with a matching wildcard, else the default one. Without a name it is
-    the only server, else the default one. Raises ExplainError where that is not one: listeners may
-    have servers of the same server name.
+    That is the server with the exact server name, else with a matching wildcard, else the default server. Without a
+    name it is the only server, else the default server. Raises ExplainError if the server is ambiguous, since
+    different listeners can have servers with the same server name.
     """
     if name is None:
         found = [server for server in servers if server.default] if len(servers) > 1 else list(servers)
@@ -176,10 +176,10 @@ def _user(name: str | None, groups: Sequence[str]) -> UserInfo:
 
 
 class RequestTrace:
-    """One request through a server; `refusal` is the first reason to refuse it."""
+    """The way of a request through a server; `refusal` is the first reason to refuse it."""
 
     def __init__(self, config: model.Config, server: model.Server, user: UserInfo, *, aggregated: bool = False) -> None:
-        """`aggregated`: the request is for the server's aggregate, which may send it to several clusters or none."""
+        """`aggregated`: the request is for the server's aggregate, which can send it to several clusters or none."""
         self.config = config
         self.server = server
         self.user = user
@@ -238,7 +238,7 @@ class RequestTrace:
             yield from self._authorization(attributes, destination, reviewer)
 
     def _aggregate(self, info: RequestInfo, target: bytes) -> Iterator[tuple[str, str]]:
-        """Yield the lines of a request to the server's aggregate; a cluster for which it is refused is left out."""
+        """Yield the lines of a request to the server's aggregate, without clusters for which it is refused."""
         backend = self.server.backend
         assert isinstance(backend, model.AggregateBackendConfig)
         aggregate = next(one for one in self.config.aggregates if one.name == backend.aggregate)
@@ -304,9 +304,9 @@ class RequestTrace:
             self._refuse(401, "Unauthorized")
 
     def _authorization(self, attributes: Attributes, cluster: str, reviewer: str) -> Iterator[tuple[str, str]]:
-        """Yield the decision of the authorizer about a request that its policy sends to `cluster`.
+        """Yield the authorizer's decision about a request that its policy sends to `cluster`.
 
-        `reviewer` reviews it if the authorizer names no cluster.
+        The cluster `reviewer` reviews it if the authorizer names no cluster.
         """
         config = next((one for one in self.config.authorization if one.name == self.server.authorization), None)
         if config is None:
@@ -327,7 +327,7 @@ class RequestTrace:
             self._refuse(403, f"authorization {called} does not allow it")
 
     def _policy(self, info: RequestInfo, cluster: str) -> Generator[tuple[str, str], None, model.Policy | None]:
-        """Yield the policies that are tried, and return the one that applies."""
+        """Yield the tried policies, and return the applicable policy."""
         policies = self.server.dispatch
         if policies is None:
             yield "policy", "none: the server has no dispatch, so everything passes"
@@ -362,7 +362,7 @@ class RequestTrace:
         controls = {control.name: control for control in self.config.flow_controls}
         own = () if named is None else (named,)
         for name in dict.fromkeys((*own, *cluster.flow_controls)):
-            maybe = self._aggregated and name != named  # limits of a cluster count the requests that are sent to it
+            maybe = self._aggregated and name != named  # a cluster's limit counts only requests that are sent to it
             whose = "" if name == named else f", of cluster {shown(cluster.name)}"
             whose += ", for what is sent there" if maybe else ""
             yield "flow control", f"{describe_flow_control(controls[name])}{whose}"

@@ -1,7 +1,7 @@
-"""The part of `check --explain` for aggregates: the source of the response, as far as the file decides.
+"""Explains requests to aggregates for `check --explain`: which clusters the response comes from, by the file alone.
 
-The resources of the members are unknown here, only the scope of the cache is known; a resource that cannot be watched
-is not cached even if it is in the scope.
+Only the scope of the cache is known here, not the resources of the members. A resource that cannot be watched is not
+cached, even if it is in the scope.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mcproxy.config import model
 from mcproxy.dispatch.explain import shown
 from mcproxy.kube.requestinfo import RequestInfo
 
-#: Paths of an API server's own that are answered for all members together.
+#: Non-resource paths that an aggregate answers for all members together.
 _OWN_PATHS = ("/api", "/apis", "/openapi", "/version", "/healthz", "/livez", "/readyz")
 _READS = ("get", "list", "watch")
 _REVIEWS = ("selfsubjectaccessreviews", "selfsubjectrulesreviews")
@@ -26,7 +26,7 @@ class Answer:
     """The source of an aggregate's response: lines for the user, and the outcome."""
 
     aggregate: model.Aggregate
-    allowed: Sequence[str]  # the clusters that policies and the server's authorizer allow
+    allowed: Sequence[str]  # the clusters for which policies and the server's authorizer allow the request
     refusal: tuple[int, str] | None = None
     result: str = ""
 
@@ -115,7 +115,7 @@ class Answer:
         self.result = f"answered from the cache of members {named(members)}"
 
     def _conflicts(self, info: RequestInfo, members: Sequence[str]) -> Lines:
-        """Return the member whose object is used or shown, where several have it."""
+        """Return lines about the member whose object is used or shown if several members have it."""
         if len(members) < 2:
             return
         namespace = "" if info.resource == "namespaces" else info.namespace

@@ -1,7 +1,7 @@
 """`mcproxy check --explain METHOD URL`: explains which ingress rule applies to a request, and where it is sent.
 
-It follows the request as far as the file decides: listener, certificate, rule, redirect, backend. The endpoint of the
-backend is chosen at run time: a daemon that runs the file reports the present ones. No connection to a pod is made.
+It explains the decisions that depend on the file alone: listener, certificate, rule, redirect, backend. The endpoint
+is chosen at run time; a daemon that runs the file reports its current endpoints. No connection to a pod is made.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class URLError(Exception):
 
 
 def is_url(target: str) -> bool:
-    """Return whether the argument of `--explain` is a URL, not a path of an API server."""
+    """Return whether the argument of `--explain` is a URL, and not the path of an API request."""
     return target.lower().startswith(("http://", "https://"))
 
 
@@ -58,12 +58,12 @@ def read_url(text: str) -> URL:
 
 
 class IngressTrace:
-    """One request to the ingresses of the file; `refused` says whether a listener refuses it."""
+    """A request to the ingresses of the file; `refused` is whether a listener refuses it."""
 
     def __init__(
         self, config: model.Config, url: URL, method: str = "GET", status: Mapping[str, Any] | None = None
     ) -> None:
-        """`status` is the document of a running daemon. Raises URLError if no listener can get the request."""
+        """`status` is the document of a running daemon. Raises URLError if the request cannot reach a listener."""
         self._config = config
         self._services = {
             (each.get("service"), each.get("port"), each.get("cluster"), each.get("via")): each
@@ -75,7 +75,7 @@ class IngressTrace:
         self._listeners = _listeners(config, url)
 
     def lines(self) -> Iterator[tuple[str, str]]:
-        """Yield the lines, each as a label and a text, for each listener that may get the request."""
+        """Yield the lines, each as a label and a text, for each listener that can get the request."""
         for listener in self._listeners:
             yield "listener", f"{shown(listener.name)} ({listener.bind})"
             if listener.tls is not None:
@@ -139,7 +139,7 @@ class IngressTrace:
         yield "result", "goes to a ready endpoint of these clusters; 503 while there is none"
 
     def _endpoints(self, backend: model.IngressBackend) -> Iterator[tuple[str, str]]:
-        """Yield the endpoints that a running daemon has now, by cluster; nothing where none runs."""
+        """Yield the current endpoints of a running daemon, by cluster; none without a daemon."""
         for cluster in backend.clusters:
             service = f"{backend.namespace}/{backend.service}"
             now = self._services.get((service, str(backend.port), cluster, str(backend.via)))
@@ -163,7 +163,7 @@ class IngressTrace:
         return (host if own else f"{host}:{self._url.port}").encode()
 
     def _on_fields(self, router: Router[Route], ingresses: Sequence[model.Ingress]) -> Iterator[tuple[str, str]]:
-        """Yield a line for each rule that the request would get with other header fields."""
+        """Yield a line for each rule that would apply to the request with other header fields."""
         for route in routes_of(ingresses):
             rule = route.rule
             if rule is None or not rule.headers:
@@ -179,9 +179,9 @@ class IngressTrace:
 
 
 def _listeners(config: model.Config, url: URL) -> Sequence[model.ListenerConfig]:
-    """Return the listeners that may get a request: those with its port, else all with or all without TLS.
+    """Return the listeners that can get a request: those with its port, else all with or all without TLS.
 
-    Behind a load balancer or a firewall that maps ports, the port usually differs from the URL's.
+    Behind a load balancer or a firewall that maps ports, a listener's port usually differs from the URL's.
     """
     serving = [listener for listener in config.listeners if listener.serves is model.Serves.INGRESS]
     if not serving:

@@ -1,7 +1,7 @@
 """`mcproxy files`: lists the files that come with the program: manual, unit, example configuration, dashboards.
 
-They are below share/ of the installation, wherever that is; a checkout has them where they are edited. The single-file
-program unpacks them temporarily, so with it, use `--copy-to`.
+They are below share/ of the installation, or in the source folders of a checkout. The single-file program unpacks them
+only temporarily, so there use `--copy-to`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CHECKOUT = {
     "packaging/mcproxy.tmpfiles": "mcproxy/tmpfiles.conf",
     "schema/mcproxy.schema.json": "mcproxy/mcproxy.schema.json",
 }
-"""Names in a checkout, and the installed names according to pyproject.toml."""
+"""Installed names of files (pyproject.toml), by their names in a checkout."""
 _FOLDERS = {"docs": "doc/mcproxy/docs", "etc": "mcproxy/etc", "systemd": "mcproxy/systemd"}
 """Folders likewise."""
 
@@ -55,7 +55,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """List, print or copy; 1 if there are none, or none of that name."""
+    """List, print or copy files; 1 if there are no files, or none with that name."""
     found = dict(sorted(installed_files()))
     if not found:
         print("mcproxy files: none are installed with this program", file=sys.stderr)
@@ -89,9 +89,9 @@ def contents(path: Path) -> bytes:
 
 
 def installed_files() -> Iterator[tuple[str, Path]]:
-    """Yield name and path of each: below share/ of the installation, or in the checkout.
+    """Yield name and path of each file: below share/ of the installation, or in the checkout.
 
-    A path may end in .gz where its name does not: Debian compresses manual pages.
+    The path, unlike the name, can end in .gz, because Debian compresses manual pages.
     """
     checkout = Path(__file__).resolve().parents[2]
     if (checkout / "packaging" / "tree.py").is_file():

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 INCOMPLETE = 3
-"""Exit status where an object or context was left out altogether."""
+"""Exit status if an object or context was omitted completely."""
 
 _EXAMPLES = """\
 examples:
@@ -80,7 +80,7 @@ examples:
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add the command with the commands below it."""
+    """Add the command with its subcommands."""
     parser = subparsers.add_parser(
         "import",
         help="make a configuration from kubeconfigs, KubeGateway's or Karmada's objects, APIServices, or Ingresses",
@@ -205,7 +205,7 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Make and write a configuration; 0 done, 3 objects were left out, 78 invalid input, 1 any other failure."""
+    """Make and write a configuration; 0 done, 3 objects were omitted, 78 invalid input, 1 any other failure."""
     from mcproxy.config.problem import ConfigErrors
     from mcproxy.importing.fragment import STUBS, check
     from mcproxy.importing.live_cluster import LiveError
@@ -321,7 +321,7 @@ def _objects(args: argparse.Namespace, wanted: Sequence[tuple[str, str, str]]) -
 
 
 def _finish(args: argparse.Namespace, checked: Checked, left_out: Sequence[Note]) -> int:
-    """Write the configuration, and report what was not carried over. Raises OSError, UnusableError."""
+    """Write the configuration, and report settings that were not converted. Raises OSError, UnusableError."""
     from mcproxy.importing.fragment import text_of, write_file, write_files
 
     notes = [*left_out, *checked.notes]
@@ -372,13 +372,13 @@ def _header(args: argparse.Namespace) -> list[str]:
 
 
 def _main(args: argparse.Namespace) -> str:
-    """Return the option that names the main file of the written configuration, "" for the default one."""
+    """Return the command-line option for the main file of the written configuration, "" for the default file."""
     file = DEFAULT_FILE if args.output is None else main_file(args.output)
     return "" if file == DEFAULT_FILE else f" -c {shlex.quote(file)}"
 
 
 def main_file(output: str) -> str:
-    """Return the file that a daemon runs to use `output`: one that includes it, or may; else the default one."""
+    """Return the main file with which a daemon uses `output`: a file that (probably) includes it, else the default."""
     path = os.path.abspath(output)
     folder = os.path.dirname(path)
     for place in (folder, os.path.dirname(folder)):

@@ -1,7 +1,7 @@
-"""`mcproxy kubeconfig`: a kubeconfig for clients of one of the proxy's virtual servers.
+"""`mcproxy kubeconfig`: prints a kubeconfig for clients of one of the proxy's virtual servers.
 
-It is made from the configuration alone. Credentials that are not in it (a client's certificate, a login) are left out,
-and standard error names what to add.
+It is made from the configuration alone. Credentials outside of it (a client's certificate, a login) are omitted, and a
+message on standard error names what to add.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _UnknownError(Exception):
 
 
 class _Place(NamedTuple):
-    """The address of a server for clients. `name` is the TLS server name to send, "" if it is the host itself."""
+    """The address of a server for clients. `name` is the TLS server name to send, "" for the host itself."""
 
     url: str
     name: str
@@ -65,7 +65,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print it; 2 if the configuration does not have the requested server or user, 78 if the file has errors."""
+    """Print the kubeconfig; 2 for an unknown server or user, 78 if the file has errors."""
     from mcproxy.config.dump import to_yaml
 
     config = configuration.read(args.config)
@@ -134,7 +134,7 @@ def _place(config: model.Config, server: model.Server, address: str | None) -> _
     if not mine:
         raise _UnknownError(f"server {server.name} is on no listener")
     by_address = [listener for listener in mine if isinstance(listener.bind, TCPBind)]
-    # TLS first: there a server name is enough, and nothing is sent in clear text.
+    # TLS first, because its server name is sufficient, and nothing is sent in clear text.
     listener = min(by_address, key=lambda listener: listener.tls is None, default=mine[0])
     bind = listener.bind
     port = bind.port if isinstance(bind, TCPBind) else 0
@@ -158,14 +158,14 @@ def _place(config: model.Config, server: model.Server, address: str | None) -> _
 def _tls_name_for(
     config: model.Config, server: model.Server, host: str, exact: str, listener: model.ListenerConfig
 ) -> str:
-    """Return the TLS server name that leads to `server`; "" where `host` leads there by itself."""
+    """Return the TLS server name that selects `server`; "" if `host` itself selects it."""
     from mcproxy.net.name_table import NameTable
 
     here = [other for other in config.servers if listener.name in other.listeners]
     named = NameTable((name, other.name) for other in here for name in other.server_names).find(host)
     if named == server.name:
         return ""
-    if named is not None:  # by the Host header, whatever the TLS server name
+    if named is not None:  # the Host header selects it, independent of the TLS server name
         raise _UnknownError(f"{host} is a name of server {named}; say another --address")
     if exact and listener.tls is not None:
         return exact
@@ -181,7 +181,7 @@ _ADDRESS = re.compile(
 
 
 def _split(address: str) -> tuple[str, int]:
-    """Split HOST, HOST:PORT, [v6] or [v6]:PORT (a bare v6 has none); port 0 if none is there."""
+    """Split HOST, HOST:PORT, [v6] or [v6]:PORT; the port is 0 if it is absent, as in a bare v6."""
     match = _ADDRESS.fullmatch(address)
     port = int((match and match["port"]) or 0)
     if match is None or port > 65535 or (match["port"] and not port):
@@ -199,7 +199,7 @@ def _is_unspecified(host: str) -> bool:
 def _authority(config: model.Config, place: _Place, file: str | None) -> tuple[bytes, str]:
     """Return the certificate authority for clients, as PEM, and a note on it; either may be empty.
 
-    It is `file` if that is given, else the self-signed certificate in the chain that is sent to clients.
+    It is from `file` if given, else the self-signed certificate in the chain that clients get.
     """
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import Encoding
@@ -221,7 +221,7 @@ def _authority(config: model.Config, place: _Place, file: str | None) -> tuple[b
 
 
 def _shown_chain(config: model.Config, place: _Place) -> bytes:
-    """Return the PEM chain that is sent to a client of `place`."""
+    """Return the PEM chain that a client of `place` gets."""
     from mcproxy.net.name_table import NameTable
 
     assert place.listener.tls is not None
@@ -267,7 +267,7 @@ def _user(config: model.Config, server: model.Server, name: str | None) -> tuple
 
 
 def _unauthenticated(config: model.Config, server: model.Server) -> list[str]:
-    """Return notes on a server without authentication: with Passthrough the cluster authenticates."""
+    """Return notes on a server without authentication; with Passthrough the cluster authenticates clients."""
     from mcproxy.config.model import UpstreamIdentity
 
     clusters = {cluster.name: cluster for cluster in config.clusters}

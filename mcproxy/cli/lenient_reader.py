@@ -1,7 +1,7 @@
-"""Reads the control socket, includes and variables of a configuration file that may have errors everywhere else.
+"""Reads control socket, includes and variables of a configuration file, even if it is otherwise invalid.
 
-`mcproxy reload` must reach the daemon especially when the file is wrong, so that the daemon can report the errors. So
-`daemon.controlSocket` is read leniently: from the file and its includes as YAML, else from the line with the key.
+`mcproxy reload` must reach the daemon even if the file is invalid, so that the daemon can report the errors. So
+`daemon.controlSocket` is read from the file and its includes as YAML, or if that fails, from the line with the key.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mcproxy.config.control_socket import possible_places
 from mcproxy.kube import yaml_nodes
 
 MAX_EVENTS = 1_000_000
-"""Keys and values of a file that are read here."""
+"""The keys and values that this module reads."""
 _LINE = re.compile(
     r"""^[ \t]*(?:daemon:[ \t]*\{)?[^#\n]*?\bcontrolSocket["']?[ \t]*:[ \t]*(?P<value>[^#,}\n]+)""", re.M
 )
@@ -25,18 +25,18 @@ _VARIABLE = re.compile(r"\$\$|\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def places_of_control_socket(path: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the sockets on which the daemon of the file `path` may listen, best first: the file's, or the defaults.
+    """Return possible control sockets of the daemon that runs `path`, best first: the configured one, or the defaults.
 
-    Raises OSError when the file cannot be read.
+    Raises OSError if the file is unreadable.
     """
     named = find_control_socket(path, environ)
     return tuple(possible_places(path, environ)) if named is None else (named,)
 
 
 def find_control_socket(path: str, environ: Mapping[str, str]) -> str | None:
-    """Return the absolute path of the control socket that `path` (or a file it includes) names, or None.
+    """Return the absolute path of the control socket that `path` (or an included file) sets, or None.
 
-    Raises OSError when `path` itself cannot be read; a variable that is not set is left unexpanded.
+    Unset variables stay unexpanded. Raises OSError if `path` itself is unreadable.
     """
     with open(path, encoding="utf-8", errors="replace") as file:
         text = file.read()
@@ -55,7 +55,7 @@ def find_control_socket(path: str, environ: Mapping[str, str]) -> str | None:
 
 
 def variables_of(path: str) -> set[str]:
-    """Return the names of the environment variables that `path` and the files that it includes name."""
+    """Return the names of the environment variables in `path` and its included files."""
     names: set[str] = set()
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
@@ -81,7 +81,7 @@ def _in_text(text: str) -> str | None:
 
 
 def included_files(text: str, path: str, environ: Mapping[str, str]) -> Iterable[str]:
-    """Yield the names of the files that `text`, of the file `path`, includes; none where it is not YAML."""
+    """Yield the names of the files that `text`, the content of `path`, includes; none if it is invalid YAML."""
     try:
         document = yaml_nodes.compose(text, events=MAX_EVENTS, aliases=True)
     except yaml.YAMLError:
@@ -93,6 +93,6 @@ def included_files(text: str, path: str, environ: Mapping[str, str]) -> Iterable
 
 
 def _absolute(value: str, file: str, environ: Mapping[str, str]) -> str:
-    """Expand ${NAME} and $$, and take a relative name as relative to the directory of `file`."""
+    """Expand ${NAME} and $$; a relative name is relative to the directory of `file`."""
     expanded = _VARIABLE.sub(lambda match: environ.get(match[1], match[0]) if match[1] else "$", value)
     return os.path.join(os.path.dirname(os.path.abspath(file)), expanded)

@@ -1,6 +1,6 @@
-"""Checks of this machine for problems that would prevent the daemon from starting: addresses, access log, folders.
+"""Checks this machine for problems that would prevent the daemon from starting: addresses, access log, folders.
 
-Nothing is changed: a socket that is bound is closed at once, and a file that is not there is not created.
+The checks change nothing: they close each bound socket at once, and do not create files.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _FIRST_FREE_PORT = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
 
 
 class MachineChecks:
-    """One pass over a configuration; `errors` prevent the daemon from starting, `notes` may not apply to it."""
+    """The checks for one configuration. `errors` prevent the daemon from starting, `notes` need not apply to it."""
 
     def __init__(self, file: str, loaded: Loaded) -> None:
-        """`file` is what `loaded` was read from; ``-`` is standard input."""
+        """`file` is the source of `loaded`; ``-`` is standard input."""
         self._file = file
         self._loaded = loaded
         self.errors: list[Problem] = []
@@ -53,7 +53,7 @@ class MachineChecks:
         return Problem(place.mark, place.key, what, right)
 
     def _certificates(self) -> None:
-        """Find well-formed certificates that OpenSSL, as the listeners use it, refuses."""
+        """Report well-formed certificates that OpenSSL refuses to use for a listener."""
         from mcproxy.net.certificate_store import CertificateStore
         from mcproxy.net.tls_contexts import PairError
 
@@ -107,7 +107,7 @@ class MachineChecks:
             self.notes.append(self._problem("listeners", listener.name, "bind", what, right))
 
     def _may_be_for(self, pid: int) -> bool:
-        """Whether this file may be for a process that does not listen on its control socket: it may have moved that."""
+        """Whether a process without this control socket can be the file's daemon: the path can have changed."""
         if not is_mcproxy(pid):
             return False
         config = self._loaded.config
@@ -148,11 +148,11 @@ class MachineChecks:
         if os.path.isdir(folder):
             return
         above = os.path.dirname(folder)
-        if not os.path.isdir(above) or not os.access(above, os.W_OK | os.X_OK):  # else the daemon makes it
+        if not os.path.isdir(above) or not os.access(above, os.W_OK | os.X_OK):  # else the daemon creates it
             self._missing_folder("daemon", "controlSocket", "", folder)
 
     def _no_control_socket(self) -> None:
-        if self._file == "-" or os.path.isdir(RUNTIME_FOLDER):  # the daemon's user may write there
+        if self._file == "-" or os.path.isdir(RUNTIME_FOLDER):  # the daemon's user can have write access there
             return
         what = "there is no folder for a control socket in which this user may write, so `mcproxy reload` does not work"
         right = f"let the daemon's user write in {RUNTIME_FOLDER}, or name a daemon.controlSocket; SIGHUP reloads too"
@@ -167,7 +167,7 @@ class MachineChecks:
         above = os.path.dirname(path)
         if os.path.lexists(path):
             user = os.geteuid()
-            wrong = process_setup.state_directory_fault(path, user or None)  # root checks for the daemon's user
+            wrong = process_setup.state_directory_fault(path, user or None)  # root checks for another user
             if wrong is not None:
                 self.errors.append(self._problem("daemon", "stateDir", "", f"{path}: {wrong[0]}", wrong[1]))
         elif path in _UNIT_MAKES or not os.path.isdir(above):

@@ -1,6 +1,6 @@
 """`mcproxy COMMAND`: finds the command, imports only its module, runs it, and returns the exit status.
 
-Importing everything would cost `mcproxy check` and `--help` the time it takes to load Twisted.
+Importing all commands would load Twisted, which delays `mcproxy check` and `--help`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ COMMANDS = {
     "version": "print the versions of mcproxy, Python, OpenSSL and the libraries",
     "demo": "start two simulated clusters and a proxy in front of them",
 }
-"""By name, in the order of `--help`; each is the module of that name in this package."""
+"""The commands in the order of `--help`; each is the module of that name in this package."""
 _MODULES = {"import": "importing"}
-"""The modules of commands whose name cannot be a module's."""
+"""The modules of commands whose name cannot be the name of a module."""
 
 _MEANT = {"validate": "check", "test": "check", "start": "run", "serve": "run", "man": "docs", "manual": "docs"}
 """Other names of commands."""
@@ -59,7 +59,7 @@ def load_command(name: str) -> ModuleType:
 
 
 def build_parser(command: str | None) -> argparse.ArgumentParser:
-    """Return the parser, with the options of `command` only; the other commands are known by name."""
+    """Return the parser with the options of `command` only; of other commands it knows the names."""
     parser = argparse.ArgumentParser(
         prog="mcproxy",
         description="An nginx for Kubernetes: one daemon, one YAML file, in front of one or many kube-apiservers.",
@@ -101,7 +101,7 @@ def _refuse_unknown(arguments: Sequence[str], command: str | None) -> None:
 
 
 def _refuse_rest(parser: argparse.ArgumentParser, arguments: Sequence[str], unknown: str) -> NoReturn:
-    """Exit with the message of the command that was given, about an argument that it does not know."""
+    """Exit with the message of the given command about an unknown argument."""
     from mcproxy.config.suggestions import nearest
 
     for argument in arguments:
@@ -117,7 +117,7 @@ def _refuse_rest(parser: argparse.ArgumentParser, arguments: Sequence[str], unkn
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line and return the exit status. An ordinary error is one sentence on standard error."""
+    """Run a command line and return the exit status. An expected error is one sentence on standard error."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
@@ -136,8 +136,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:  # `mcproxy dump | head`: the reader has what it wanted
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python complains when it flushes at exit
+    except BrokenPipeError:  # as with `mcproxy dump | head`: the reader has ended
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python prints an error when it flushes at exit
         return OK
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""

@@ -1,7 +1,7 @@
-"""Shows on standard error, if that is a terminal, what a command waits for, after one second.
+"""Shows, after one second, what a command waits for, if standard error is a terminal.
 
-A command writes its results to standard output and its errors to standard error; progress is neither. So it is shown
-only on a terminal that can move its cursor, and is erased before the next line is written.
+A command writes results to standard output and errors to standard error. Progress is neither, so it is shown only on a
+terminal that can move its cursor, and is erased before the next line is written.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from collections.abc import Iterator
 from typing import TextIO
 
 DELAY = 1.0
-"""Seconds before the first line: shorter waits need none."""
+"""Seconds before the first line; shorter waits show nothing."""
 _INTERVAL = 1.0
 _ERASE = "\r\x1b[K"
 _COLUMNS = 80
 
 
 class Progress:
-    """One line with what the command waits for, and for how long; `say` changes the former."""
+    """A line with the reason and the duration of a wait; `say` changes the reason."""
 
     def __init__(self, what: str, stream: TextIO | None) -> None:
-        """`stream` is a terminal, or None: then nothing is ever written."""
+        """`stream` is a terminal, or None to write nothing."""
         self._what = what
         self._stream = stream
         self._begun = time.monotonic()
@@ -65,14 +65,14 @@ class Progress:
 
     def _write(self, text: str) -> None:
         assert self._stream is not None
-        with contextlib.suppress(OSError, ValueError):  # the terminal is gone: the command continues
+        with contextlib.suppress(OSError, ValueError):  # the terminal is gone, but the command continues
             self._stream.write(text)
             self._stream.flush()
 
 
 @contextlib.contextmanager
 def progress(what: str, stream: TextIO | None = None) -> Iterator[Progress]:
-    """Show `what` while the block runs for more than a second, on `stream` (standard error) if that is a terminal.
+    """Show `what` when the block takes more than a second, if `stream` (default: standard error) is a terminal.
 
     `what` is a clause without an end: "waiting for the daemon to reload".
     """

@@ -1,4 +1,4 @@
-"""`mcproxy rbac`: the least roles that each cluster must grant the proxy, as YAML for `kubectl apply`."""
+"""`mcproxy rbac`: prints the minimal roles that each cluster must grant the proxy, as YAML for `kubectl apply`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TOKEN_SECRET = "mcproxy-token"
 
 
 class _Subject(NamedTuple):
-    """The user name of the proxy in the cluster, and where it was found."""
+    """The user name of the proxy in the cluster, and its source."""
 
     user: str
     because: str
@@ -71,7 +71,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print them; 2 for a cluster that is not in the file, 78 if the file has errors."""
+    """Print the roles; 2 for an unknown cluster, 78 if the file has errors."""
     if args.apiservice is not None:
         if args.cluster is not None or args.service_account or args.constrained:
             print("mcproxy rbac: --apiservice goes with --user alone: its cluster is in apiServices", file=sys.stderr)
@@ -165,9 +165,9 @@ def _account() -> Iterator[str]:
 
 
 def _roles(config: model.Config, cluster: model.ClusterConfig, user: str, *, constrained: bool) -> Iterator[str]:
-    """Yield the ClusterRole with its binding, then a Role with its binding for each namespace with its own rights.
+    """Yield the ClusterRole with its binding, then a Role with its binding for each namespace with separate rights.
 
-    The roles of namespaces come last, since a namespace may not be there yet.
+    The Roles come last, because a namespace can be missing yet.
     """
     from mcproxy.identity.required_rights import required_rights
 
@@ -189,7 +189,7 @@ def _roles(config: model.Config, cluster: model.ClusterConfig, user: str, *, con
 
 
 def _rules(rights: Iterable[Right]) -> Iterator[tuple[str, dict[str, list[str]]]]:
-    """Yield purposes and rules; rights of one purpose that differ in only one list become one rule."""
+    """Yield purposes and rules. Rights with one purpose that differ in only one list become one rule."""
     rules: list[tuple[str, dict[str, list[str]]]] = [(right.why, right.rule) for right in rights]
     for key in ("verbs", "resources", "resourceNames", "nonResourceURLs"):
         merged: list[tuple[str, dict[str, list[str]]]] = []
@@ -226,7 +226,7 @@ def _binding(metadata: dict[str, str], kind: str, user: str) -> Iterator[str]:
 
 
 def _role_name(cluster: model.ClusterConfig) -> str:
-    """Return the role's name; it has the cluster's, since two entries of the file may be one real cluster."""
+    """Return the role's name. It contains the cluster's name, since two entries of the file can be one real cluster."""
     return f"mcproxy:{cluster.name}"
 
 
@@ -244,7 +244,7 @@ def _body(content: dict[str, Any]) -> Iterator[str]:
 def _named_by(credentials: model.Credentials) -> _Subject | None:
     """Return the user name in the proxy's credential, or None.
 
-    A client certificate has precedence, as it does in a cluster that gets both.
+    A client certificate takes precedence, as in a cluster that gets both.
     """
     if credentials.certificate is not None and credentials.certificate.data:
         from cryptography import x509
@@ -268,12 +268,12 @@ def _token(credentials: model.Credentials) -> str:
     try:
         with open(credentials.token_file, encoding="utf-8") as file:
             return file.read(64 * 1024).strip()
-    except (OSError, UnicodeDecodeError):  # it may exist only on the daemon's machine
+    except (OSError, UnicodeDecodeError):  # the file can exist only on the daemon's machine
         return ""
 
 
 def _account_of(token: str) -> str | None:
-    """Return the user name in a service account's token (a JWT), which is not verified: it is only printed."""
+    """Return the user name in a service account's token (a JWT). It is not verified, since it is only printed."""
     from mcproxy.kube.user import service_account
 
     try:

@@ -1,6 +1,6 @@
 """`mcproxy reload`: makes the running daemon reload its configuration, waits, and prints the outcome.
 
-The requests of `mcproxy upgrade` and `mcproxy check --diff` to the running daemon are here, too.
+This module also sends the requests of `mcproxy upgrade` and `mcproxy check --diff` to the running daemon.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Reload; 0 done, 78 the configuration is wrong, 1 the daemon cannot be reached or cannot apply it."""
+    """Reload; 0 done, 78 invalid configuration, 1 if the daemon is unreachable or cannot apply it."""
     return apply(args, "reload", _print_done)
 
 
@@ -42,8 +42,8 @@ def _print_done(answer: Mapping[str, Any]) -> None:
     print_changes(answer)
 
 
-# -- commands that the running daemon carries out, with their outcome printed: `reload`, `upgrade` --------------------
-# The daemon reads its own file; the file named here only identifies the daemon.
+# -- `reload` and `upgrade`: the running daemon executes the command, and this process prints the result --------------
+# The daemon reads its own file; the file on the command line only identifies the daemon.
 
 
 def add_daemon_options(parser: argparse.ArgumentParser, *, timeout: float) -> None:
@@ -61,9 +61,9 @@ def add_daemon_options(parser: argparse.ArgumentParser, *, timeout: float) -> No
 
 
 def apply(args: argparse.Namespace, command: str, print_done: Callable[[Mapping[str, Any]], None]) -> int:
-    """Send `command` and return the exit status: 0 done, 78 the configuration is wrong, 1 any other failure.
+    """Send `command` and return the exit status: 0 done, 78 invalid configuration, 1 any other failure.
 
-    `print_done` gets the answer of a command that succeeded.
+    `print_done` gets the answer to a successful command.
     """
     from mcproxy.daemon.control.environment_digests import digests
 
@@ -107,7 +107,7 @@ def add_diff_option(parser: argparse.ArgumentParser) -> None:
 def print_diff(file: str) -> int:
     """Print what a reload of `file` would change; 0, or 78 if the daemon finds errors.
 
-    1 if it cannot be reached, or if the reload would be refused.
+    1 if the daemon is unreachable or would refuse the reload.
     """
     request = {"command": "diff", "file": os.path.abspath(file)}
     try:
@@ -125,9 +125,9 @@ def print_diff(file: str) -> int:
 
 
 def running_layouts(file: str) -> dict[str, list[str]]:
-    """Return the members of the aggregates that the running daemon of `file` has in force, in order.
+    """Return the members, in order, of the aggregates in force in the running daemon of `file`.
 
-    Empty where none runs or it cannot be reached.
+    Empty if no daemon runs or it is unreachable.
     """
     request = {"command": "layouts", "file": os.path.abspath(file)}
     try:
@@ -139,7 +139,7 @@ def running_layouts(file: str) -> dict[str, list[str]]:
 
 
 def print_changes(answer: Mapping[str, Any]) -> None:
-    """Print the changes of a daemon's answer, one a line."""
+    """Print the changes in a daemon's answer, one per line."""
     changes = [str(change) for change in answer.get("changes") or ()]
     for change in changes[:_MAX_LINES]:
         print(f"  {change}")

@@ -1,4 +1,4 @@
-"""`mcproxy run`: the daemon, in the foreground, under systemd or a shell."""
+"""`mcproxy run`: runs the daemon in the foreground, under systemd or a shell."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run until stopped. The imports are local so that `--help` does not load them.
 
-    They are made with the garbage collector off, until `daemon.main` enters the reactor: what is imported lives as long
-    as the process, and searches for cycles would take a tenth of the processor time of the start.
+    The garbage collector is off until `daemon.main` enters the reactor, because imported objects live as long as the
+    process. Searches for cycles would take a tenth of the processor time of the start.
     """
     gc.disable()
     try:
@@ -56,8 +56,8 @@ def _run(args: argparse.Namespace) -> int:
     from mcproxy.daemon.config_process import ConfigReader
 
     reader = ConfigReader()
-    if "MCPROXY_HANDOVER" not in os.environ:  # else this process forks, and may have no thread (`upgrade.Takeover`)
-        reader.start()  # it imports what it needs while this process imports the rest
+    if "MCPROXY_HANDOVER" not in os.environ:  # else this process forks, so it must have no threads (`upgrade.Takeover`)
+        reader.start()  # the reader process imports its modules in parallel
     from mcproxy.daemon.main import run as run_daemon
     from mcproxy.daemon.service import SingleProcessService
 

@@ -1,7 +1,7 @@
-"""`mcproxy schema`: the JSON Schema of the configuration file, for editors and other programs.
+"""`mcproxy schema`: prints the JSON Schema of the configuration file, for editors and other programs.
 
 An editor with yaml-language-server (VS Code with the YAML extension, Neovim, Helix, Emacs with LSP) completes and
-checks a file whose first line names the schema. The schema is a file of the installation, so that needs no network.
+checks a file whose first line names the schema. This needs no network, because the schema is an installed file.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print it on standard output; 1 if its path was requested and there is no file."""
+    """Print the schema; 1 if its path was requested and there is no file."""
     if not (args.path or args.modeline):
         sys.stdout.write(schema_text())
         if sys.stdout.isatty():
@@ -64,13 +64,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def schema_text() -> str:
-    """Return the schema, JSON."""
+    """Return the schema as JSON."""
     import importlib.resources
 
     return importlib.resources.files("mcproxy.config").joinpath("mcproxy.schema.json").read_text("utf-8")
 
 
 def schema_path() -> Path | None:
-    """Return the schema's file; None where its path is not permanent (a single-file program unpacks itself)."""
+    """Return the schema's file; None if its path is temporary (a single-file program unpacks itself)."""
     path = Path(__file__).parents[1] / "config" / "mcproxy.schema.json"
     return path.resolve() if path.is_file() and single_file() is None else None

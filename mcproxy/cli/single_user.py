@@ -1,8 +1,8 @@
-"""`mcproxy run --single-user`: a private aggregation layer for one developer's API server and a cluster's API.
+"""`mcproxy run --single-user`: runs a private aggregation layer for a developer's API server and a cluster's API.
 
-It is private: it listens on loopback with a certificate and a token that it generates, and all files are in a folder of
-this user alone, which is removed at the end. It runs the ordinary daemon with a file generated from the arguments, so
-all checks apply and the other commands work. A killed one leaves its folder, which no other user can read; the next
+It listens on loopback with a generated certificate and token. All files are in a folder to which only this user has
+access, and which is removed at the end. It runs the ordinary daemon with a file generated from the arguments, so all
+checks apply and the other commands work. A killed process leaves its folder, which no other user can read; the next
 start removes it.
 """
 
@@ -43,7 +43,7 @@ PREFIX = "mcproxy-single-user-"
 LOCK = "lock"
 HOST = "127.0.0.1"
 _UNLOCKED = 60.0
-"""Seconds after which an unlocked folder is of a killed process: a lock is taken just after its folder is made."""
+"""Seconds after which an unlocked folder belongs to a killed process; others lock it just after creating it."""
 _NAME = re.compile(r"[A-Za-z0-9@._:/+=-]{1,253}")
 
 
@@ -108,7 +108,7 @@ def misplaced(args: argparse.Namespace) -> str | None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run until a signal; 2 for arguments that are wrong, else as `run`."""
+    """Run until a signal; 2 for invalid arguments, else as `run`."""
     if "MCPROXY_HANDOVER" in os.environ:
         from mcproxy.daemon.upgrade import Takeover
 
@@ -217,7 +217,7 @@ def _own_name() -> str:
 
 
 def runtime_folder(environ: Any) -> Path:
-    """Return the parent of private folders: $XDG_RUNTIME_DIR if it is this user's alone, else the temporary folder."""
+    """Return the parent of private folders: $XDG_RUNTIME_DIR if private to this user, else the temporary folder."""
     given = environ.get("XDG_RUNTIME_DIR", "")
     if os.path.isabs(given):
         with contextlib.suppress(OSError):
@@ -229,7 +229,7 @@ def runtime_folder(environ: Any) -> Path:
 
 @contextlib.contextmanager
 def private_folder(above: Path) -> Iterator[Path]:
-    """Make a folder of this user alone, which is removed at the end; remove those of killed processes."""
+    """Create a folder for this user only, which is removed at the end; remove folders of killed processes."""
     remove_stale_folders(above)
     os.umask(0o077)
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=above))
@@ -243,7 +243,7 @@ def private_folder(above: Path) -> Iterator[Path]:
 
 
 def remove_stale_folders(above: Path) -> None:
-    """Remove the folders of processes that were killed: their lock is free."""
+    """Remove the folders of killed processes, whose locks are free."""
     with contextlib.suppress(OSError), os.scandir(above) as entries:
         for entry in entries:
             if not entry.name.startswith(PREFIX):
@@ -280,7 +280,7 @@ def _held_port() -> Iterator[int]:
     """Yield a port that the kernel assigns to no other process until the daemon listens on it."""
     with socket.socket() as holder:
         holder.bind((HOST, 0))
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # after bind: only explicit binds share it
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # after bind: so only explicit binds share it
         yield int(holder.getsockname()[1])
 
 
@@ -309,7 +309,7 @@ def _run(settings: Settings, folder: Path, port: int) -> int:
 
 
 def _announce(settings: Settings, folder: Path, port: int, over: threading.Event) -> None:
-    """Print how to use it, once it serves."""
+    """When the daemon serves, print instructions for its use."""
     while not _accepts(HOST, port):
         if over.wait(0.02):
             return

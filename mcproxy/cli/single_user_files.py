@@ -16,12 +16,12 @@ GROUP_VERSION = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/v[a-z0-9]{1,
 FRONT_PROXY = "front-proxy-client"
 """The common name of the front proxy's certificate, as with kubeadm."""
 _CONNECTIONS = 500
-"""The limit of the listener: every process on this machine may connect, although only this user is served."""
+"""The connection limit of the listener: every process on this machine can connect, but only this user is served."""
 
 
 @dataclass(frozen=True, slots=True)
 class APIServer:
-    """One --api-service. `ca`: a file; None with `insecure`, or for the authorities of the system."""
+    """An argument of --api-service. `ca` is a file; None with `insecure`, or for the system's authorities."""
 
     group_version: str
     url: str
@@ -33,7 +33,7 @@ class APIServer:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings that the arguments give."""
+    """The settings from the arguments."""
 
     kubeconfig: str
     context: str | None
@@ -41,13 +41,13 @@ class Settings:
     user: str
     groups: tuple[str, ...]
     own: dict[str, Any] | None = None
-    """The kubeconfig's user (`user_of`), if API servers get its credentials; otherwise they get the name `user`."""
+    """The kubeconfig's user (`user_of`), if API servers get its credentials; else they get the user name `user`."""
 
 
 def user_of(path: Path, context: str | None) -> dict[str, Any]:
-    """Return the user of a kubeconfig's context, with names of files that hold anywhere.
+    """Return the user of a kubeconfig's context, with resolved file names (relative to the kubeconfig).
 
-    Raises ValueError with what is wrong with the kubeconfig, and OSError.
+    Raises OSError, and ValueError with the fault of the kubeconfig.
     """
     import yaml
 
@@ -70,7 +70,7 @@ def user_of(path: Path, context: str | None) -> dict[str, Any]:
 
 
 def write_secrets(folder: Path, settings: Settings, token: str) -> bytes:
-    """Write certificates, tokens and the API servers' kubeconfigs; no authority's key is kept.
+    """Write certificates, tokens and the API servers' kubeconfigs. Keys of authorities are not kept.
 
     Returns the authority of the listener's certificate.
     """
@@ -97,7 +97,7 @@ def write_secrets(folder: Path, settings: Settings, token: str) -> bytes:
 
 
 def config(settings: Settings, folder: Path, port: int) -> str:
-    """Return the configuration, which is JSON but for comments: every value is quoted."""
+    """Return the configuration. It is JSON with comments, so that every value is quoted."""
     clusters: dict[str, str] = {}
     entries = _entries(settings)
     services = []
@@ -133,7 +133,7 @@ def _entries(settings: Settings) -> dict[tuple[str, int], str]:
 
 
 def kubeconfig(port: int, ca: bytes, token: str) -> str:
-    """Return the kubeconfig: all data is embedded."""
+    """Return the kubeconfig, with all data embedded."""
     authority = base64.b64encode(ca).decode()
     cluster = {"server": f"https://127.0.0.1:{port}", "certificate-authority-data": authority}
     return _kubeconfig(cluster, {"token": token})

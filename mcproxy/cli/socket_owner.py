@@ -1,4 +1,4 @@
-"""Finds the process that listens on an address, by /proc and the kernel; for `mcproxy check`."""
+"""Finds the process that listens on an address, from /proc and the kernel, for `mcproxy check`."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from mcproxy.config.model import Bind, TCPBind, UnixBind
 _LISTEN = "0A"  # TCP_LISTEN in /proc/net/tcp
 _ACCEPTS = 0x10000  # __SO_ACCEPTCON in the column Flags of /proc/net/unix
 _LOOKS = 4
-"""The kernel writes its table in pieces, and omits entries that move meanwhile: a single read may miss a socket."""
+"""Number of reads of the kernel's table. A read has several steps and misses entries that move between them."""
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def owners(bind: Bind) -> frozenset[int]:
-    """Return the processes that listen where `bind` would; empty where this user can see none."""
+    """Return the processes that listen on the address of `bind` and are visible to this user."""
     if not isinstance(bind, TCPBind | UnixBind):
         return frozenset()
     inodes = next(filter(None, (frozenset(_inodes(bind)) for _ in range(_LOOKS))), frozenset[str]())
     found = frozenset(pid for pid, inode in _sockets() if inode in inodes)
     if found or isinstance(bind, TCPBind):
         return found
-    pid = listener_of(bind.path)  # of another user; or the previous process, which handed the socket over
+    pid = listener_of(bind.path)  # a process of another user, or the process that handed the socket over
     return frozenset() if pid is None or not os.path.isdir(f"/proc/{pid}") else frozenset((pid,))
 
 
 def listener_of(path: str) -> int | None:
-    """Return the process that began to listen on a unix socket; None if none does, or one in another PID namespace."""
+    """Return the process that called listen(2) on a unix socket; None if none did or it has another PID namespace."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1)
         try:
@@ -43,7 +43,7 @@ def listener_of(path: str) -> int | None:
 
 
 def name_of(pid: int) -> str:
-    """Return the name of a process's program, without arguments, which may be secrets; "?" if it cannot be read."""
+    """Return the program name of a process, without arguments, which can be secret; "?" if unreadable."""
     return _read(pid, "comm").decode(errors="replace").strip() or "?"
 
 
@@ -65,7 +65,7 @@ def shows_its_sockets(pid: int) -> bool:
 
 
 def unix_listeners(table: str) -> Iterator[tuple[str, str]]:
-    """Yield inode and path of each unix socket in /proc/net/unix, or a process's, that takes connections."""
+    """Yield inode and path of each listening unix socket in the table /proc/net/unix or /proc/PID/net/unix."""
     with open(table, encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
             fields = line.split(None, 7)
@@ -100,20 +100,20 @@ def _addresses(host: str) -> Iterator[Address]:
 
 
 def _decoded(host: str) -> Address:
-    """Return an address as /proc has it: words of 32 bits in the machine's byte order."""
+    """Decode an address in /proc, which has 32-bit words in the machine's byte order."""
     words = struct.unpack(f">{len(host) // 8}I", bytes.fromhex(host))
     return ipaddress.ip_address(struct.pack(f"={len(words)}I", *words))
 
 
 def _meet(one: Address, other: Address) -> bool:
-    """Whether two listeners of one port conflict; [::] may take IPv4 too."""
+    """Whether two listeners on one port conflict; [::] can also accept IPv4."""
     if one.version != other.version:
         return (one.version == 6 and one.is_unspecified) or (other.version == 6 and other.is_unspecified)
     return one == other or one.is_unspecified or other.is_unspecified
 
 
 def _sockets() -> Iterator[tuple[int, str]]:
-    """Yield process and inode of every socket that may be seen."""
+    """Yield process and inode of every visible socket."""
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue

@@ -1,4 +1,4 @@
-"""`mcproxy status`: the state of the running daemon, over its control socket."""
+"""`mcproxy status`: prints the state of the running daemon, which it reads from the control socket."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 BROKEN = 3
-"""Exit status: the daemon runs, but a part of it fails now."""
+"""Exit status if the daemon runs, but a part of it fails."""
 TIMEOUT = 10.0
 _MINUTE = 12  # samples of the history, of five seconds each
 _CHANGES = 8
-_SENDERS = 10  # of a kind
+_SENDERS = 10  # shown senders of each kind
 _CHART = 60
 
 
@@ -81,7 +81,7 @@ def _section(name: str) -> str:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the daemon's file and the time limit of its answer."""
+    """Add the options for the daemon's file and the timeout of its answer."""
     parser.add_argument(
         "-c",
         "--config",
@@ -139,7 +139,7 @@ def ask(config: str, timeout: float) -> tuple[Mapping[str, Any], str]:
 
 
 def why_unreachable(error: UnreachableError) -> str:
-    """Return a sentence with the reason why a daemon has no status."""
+    """Return a sentence that explains why there is no status of a daemon."""
     return f"no daemon runs: {error}" if isinstance(error, NotRunningError) else str(error)
 
 
@@ -149,7 +149,7 @@ def _head(status: Mapping[str, Any], terminal: Terminal) -> list[str]:
     word = {"serving": "serves"}.get(state, f"is {state},")
     lines = [f"mcproxy {clean(status['version'])} {word} {clean(status['file'])}"]
     up = duration(status["uptimeSeconds"])
-    build = clean(status.get("build", "pure"))  # an older daemon has none
+    build = clean(status.get("build", "pure"))  # an older daemon does not report it
     since, configuration = status["startedAt"], status["configHash"]
     lines.append(f"pid {status['pid']}, {build}, up {up} since {since}, configuration {configuration}")
     lines += _load(status, terminal)

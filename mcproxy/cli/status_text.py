@@ -1,4 +1,4 @@
-"""The tables of a status document as text, for `mcproxy status` and `mcproxy top`. Pure."""
+"""Formats the tables of a status document as text, for `mcproxy status` and `mcproxy top`."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ SECTIONS: Mapping[str, Table] = {
 }
 """The sections of `mcproxy status`, in the order in which they are printed."""
 MEASURES = {"requests": "requests", "bytes": "bytes", "cpu": "cpuSeconds", "refused": "refused"}
-"""The measures by which senders are ranked: the words of options and keys, and the keys of the document."""
+"""The measures for ranking senders: their names for users, and the keys of the document."""
 
 _DAY = 86400.0
-_SHOWN = 12  # rows of a table that shows only some without -o wide
+_SHOWN = 12  # limit of rows without -o wide, for tables with such a limit
 
 
 def seconds_of(text: str) -> float:
@@ -53,7 +53,7 @@ def seconds_of(text: str) -> float:
 
 
 def section_lines(name: str, status: Document, now: float, terminal: Terminal, *, wide: bool) -> list[str]:
-    """Return the lines of a section, its title first; none if it has nothing to show. `now` is the time of day."""
+    """Return the lines of a section, its title first; empty if the section is empty. `now` is the time of day."""
     table = SECTIONS[name]
     entries = list(table.entries(status))
     more = 0
@@ -71,7 +71,7 @@ def section_lines(name: str, status: Document, now: float, terminal: Terminal, *
 def table_lines(
     table: Table, entries: Iterable[Entry], at: At, terminal: Terminal, now: float = 0.0, wanted: str = ""
 ) -> list[str]:
-    """Return the lines of a table; none without rows. `wanted`: only rows that contain this text, in any case."""
+    """Return the lines of a table, empty without rows. `wanted`: only rows that contain this text, ignoring case."""
     columns = [column for column in table.columns if column.at & at]
     rows = [[_cell(column, each, at, terminal, now) for column in columns] for each in entries]
     if wanted:
@@ -82,7 +82,7 @@ def table_lines(
 def sender_lines(status: Document, measure: str, most: int, terminal: Terminal, wanted: str = "") -> list[str]:
     """Return a table of each kind of sender with `most` rows at most, sorted by `measure`, the greatest first.
 
-    `wanted`: only names that contain this text, in any letter case.
+    `wanted`: only names that contain this text, ignoring case.
     """
     found = status.get("senders") or {}
     if found.get("windowSeconds") is None:

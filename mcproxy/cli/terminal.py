@@ -1,7 +1,7 @@
 """Text for a terminal: colours, tables that fit its width, short numbers.
 
-Texts may come from remote systems (the answer of an endpoint as the cause of its failure), so control characters are
-removed from every text before it is written.
+Texts can come from remote systems, such as an endpoint's response as the cause of its failure. So control characters
+are removed from every text before it is written.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TextIO
 from mcproxy.kube.numbers import plain_number
 
 GAP = "  "
-_LEAST = 8  # the minimum width of a cell that is cut
+_LEAST = 8  # minimum width to which a cell is cut
 _CODES = {"bold": "1", "dim": "2", "bad": "31", "good": "32", "warn": "33", "title": "1", "reverse": "7"}
 _BARS = " ▁▂▃▄▅▆▇█"
 _PLAIN_BARS = " ._-=+*#@"
@@ -34,13 +34,13 @@ class TextColumn:
 
     title: str
     right: bool = False
-    """Numbers stand at the right."""
+    """Whether cells are aligned right, as numbers are."""
     gives_way: bool = False
-    """Its cells are cut where the table is too wide."""
+    """Whether cells are cut if the table is too wide."""
     end: bool = False
-    """They are cut at their beginning: the end of a file's name is more useful."""
+    """Whether cells are cut at their beginning, since the end of a file name is more useful."""
     wide: bool = False
-    """It is left out first where the table is still too wide."""
+    """Whether the column is omitted if the table is still too wide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Terminal:
     colours: bool = False
     unicode: bool = False
     width: int | None = None
-    """None: lines may have any length."""
+    """Columns of the terminal; None: lines can have any length."""
 
     @classmethod
     def of(cls, stream: TextIO, environ: Mapping[str, str]) -> Terminal:
@@ -61,7 +61,7 @@ class Terminal:
         return cls(colours, unicode, max(20, shutil.get_terminal_size().columns) if is_terminal else None)
 
     def styled(self, text: str, style: str) -> str:
-        """Return a text in a style, where there are colours."""
+        """Return a text in a style, if the stream has colours."""
         code = _CODES.get(style)
         return f"\x1b[{code}m{text}\x1b[0m" if code and text and self.colours else text
 
@@ -94,7 +94,7 @@ class Terminal:
         return (indent + GAP.join(parts)).rstrip()
 
     def cut(self, text: str, width: int | None, *, end: bool = False) -> str:
-        """Return a text of at most `width` columns; a mark replaces the rest. `end`: the end is kept."""
+        """Return a text cut to at most `width` columns, with a mark for the cut part. With `end`, its end is kept."""
         if width is None or width_of(text) <= width:
             return text
         if width < 1:
@@ -105,7 +105,7 @@ class Terminal:
         return _first(text, width - 1) + mark
 
     def bar(self, part: float | None, width: int = 10) -> str:
-        """Return a bar that is filled to a part, 0 to 1; "" for None."""
+        """Return a bar that is filled to a fraction, 0 to 1; "" for None."""
         if part is None:
             return ""
         full = round(max(0.0, min(1.0, part)) * width)
@@ -113,7 +113,7 @@ class Terminal:
         return filled * full + empty * (width - full)
 
     def sparkline(self, values: Sequence[float | None], width: int) -> str:
-        """Return the last `width` values as bars of one line; the highest of them has the highest bar."""
+        """Return the last `width` values as bars in one line, scaled to the highest of them."""
         shown = list(values)[-width:] if width > 0 else []
         highest = max((value for value in shown if value is not None), default=0.0)
         bars = _BARS if self.unicode else _PLAIN_BARS
@@ -128,7 +128,7 @@ class Terminal:
 
 
 def _first(text: str, width: int) -> str:
-    """Return the longest beginning of a text that fits in `width` columns."""
+    """Return the longest prefix of a text that fits in `width` columns."""
     found = []
     for character in text:
         width -= _width(character)
@@ -191,7 +191,7 @@ def number(value: float | None) -> str:
 
 
 def _fit(columns: Sequence[TextColumn], widths: list[int], width: int) -> list[int]:
-    """Cut `widths` so that a table is at most `width` wide; return the columns that stay."""
+    """Reduce `widths` so that a table is at most `width` wide; return the indices of remaining columns."""
     kept = list(range(len(columns)))
     while True:
         over = sum(widths[index] for index in kept) + len(GAP) * (len(kept) - 1) - width

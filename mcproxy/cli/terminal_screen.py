@@ -1,7 +1,7 @@
-"""A full-screen terminal: drawing, keys as they are pressed, and restoring of the terminal's state.
+"""A full-screen terminal: draws lines, reads keys, and restores the terminal's state.
 
-The state is restored at every end but SIGKILL: an exception, Ctrl-C, SIGTERM, SIGHUP; also while the command is stopped
-by Ctrl-Z.
+The state is restored at every end except by SIGKILL: an exception, Ctrl-C, SIGTERM, SIGHUP. It is also restored while
+the command is stopped by Ctrl-Z.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any, TextIO
 
-_ENTER = "\x1b[?1049h\x1b[?25l"  # another screen, no cursor (xterm's, understood by tmux, screen, the Linux console …)
+_ENTER = "\x1b[?1049h\x1b[?25l"  # alternate screen, no cursor (of xterm; tmux, screen, the Linux console know it)
 _LEAVE = "\x1b[?25h\x1b[?1049l"
 _HOME, _CLEAR_LINE, _CLEAR_REST = "\x1b[H", "\x1b[K", "\x1b[J"
 
@@ -50,7 +50,7 @@ class Screen:
         self._before: list[Any] = []
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._handlers: dict[int, Any] = {}
-        self._end: BaseException | None = None  # the exception that a signal has raised
+        self._end: BaseException | None = None  # the exception that a signal handler has raised
 
     def __enter__(self) -> Screen:
         self._before = termios.tcgetattr(self._keyboard)
@@ -82,15 +82,15 @@ class Screen:
         return max(1, found.columns), max(1, found.lines)
 
     def draw(self, lines: Sequence[str]) -> None:
-        """Show lines, the first at the top; they must not be wider than the screen."""
+        """Show lines, the first at the top. They must not be wider than the screen."""
         text = _HOME + "".join(f"{line}{_CLEAR_LINE}\r\n" for line in lines[:-1])
         self._write(text + (lines[-1] if lines else "") + _CLEAR_LINE + _CLEAR_REST)
 
     def keys(self, timeout: float, *descriptors: int) -> Iterator[str]:
-        """Yield the keys that are pressed until one of `descriptors` can be read, or `timeout` seconds have passed.
+        """Yield pressed keys until one of `descriptors` is readable, or `timeout` seconds have passed.
 
         A key is a character or a name ("up", "page down"); RESIZED is a change of the terminal's size. Raises EOFError
-        when the terminal is gone, and an exception of a signal that Python ignored.
+        if the terminal is gone, and the exception of a signal handler if Python ignored it.
         """
         ready, _, _ = select.select([self._keyboard, self._wake_read, *descriptors], [], [], max(0.0, timeout))
         if self._end is not None:
@@ -109,11 +109,11 @@ class Screen:
             yield from split_keys(typed.decode("utf-8", "replace"))
 
     def _take(self) -> None:
-        tty.setcbreak(self._keyboard, termios.TCSANOW)  # Ctrl-C and Ctrl-Z stay signals
+        tty.setcbreak(self._keyboard, termios.TCSANOW)  # Ctrl-C and Ctrl-Z still send signals
         self._write(_ENTER)
 
     def _give_back(self) -> None:
-        with contextlib.suppress(OSError, ValueError):  # the terminal may be gone
+        with contextlib.suppress(OSError, ValueError):  # the terminal can be gone
             self._write(_LEAVE)
         with contextlib.suppress(OSError, termios.error):
             termios.tcsetattr(self._keyboard, termios.TCSADRAIN, self._before)
@@ -127,13 +127,13 @@ class Screen:
             os.write(self._wake_write, b"r")
 
     def _ended(self, number: int, frame: FrameType | None) -> None:
-        """End the running code by an exception; where Python ignores it (in finalizers), `keys` raises it again."""
+        """End the running code by an exception. If Python ignores it (in finalizers), `keys` raises it again."""
         self._end = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
         self._resized(number, frame)
         raise self._end
 
     def _stopped(self, number: int, frame: FrameType | None) -> None:
-        """Ctrl-Z: restore the terminal, stop, and set it up again when the command continues."""
+        """Handle Ctrl-Z: restore the terminal, stop, and set it up again when the command continues."""
         self._give_back()
         os.kill(os.getpid(), signal.SIGSTOP)
         self._take()
@@ -141,7 +141,7 @@ class Screen:
 
 
 def split_keys(typed: str) -> Iterator[str]:
-    """Yield the keys in a terminal's input; sequences of unknown keys are left out."""
+    """Yield the keys in a terminal's input, without sequences of unknown keys."""
     place = 0
     while place < len(typed):
         sequence = next((each for each in _KEYS if typed.startswith(each, place)), None)

@@ -1,4 +1,4 @@
-"""`mcproxy top`: the running daemon live, over its control socket: rates, latency, endpoints, limits, processes."""
+"""`mcproxy top`: shows live rates, latency, endpoints, limits and processes of the running daemon."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _count(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show samples until the user quits; 0, or 1 if no daemon answers, 2 without a terminal to show them on."""
+    """Show samples until the user quits; 0, or 1 if no daemon answers, 2 without a terminal."""
     args.sort = args.sort.replace("-", " ")
     batch = args.batch is not None or args.output == "json"
     if not batch and not (sys.stdout.isatty() and sys.stdin.isatty()):
@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
         return _print_samples(args, source, begun) if batch else _show(args, source, begun)
     except EOFError:  # the terminal is gone
         return OK
-    except KeyboardInterrupt:  # the usual end
+    except KeyboardInterrupt:  # the user's usual way to quit
         return OK
 
 
@@ -113,7 +113,7 @@ class _Sample(NamedTuple):
 
 
 class _Source:
-    """Requests samples from the daemon; its successor (after an upgrade or restart) is found by the file."""
+    """Requests samples from the daemon. It finds a successor (after an upgrade or restart) by the file."""
 
     def __init__(self, config: str, path: str, timeout: float) -> None:
         self._config = config
@@ -136,7 +136,7 @@ class _Source:
 
 
 def _print_samples(args: argparse.Namespace, source: _Source, begun: _Sample) -> int:
-    """Print samples, each over an interval: the first one comes after that."""
+    """Print samples, each over an interval; the first comes after one interval."""
     terminal = Terminal.of(sys.stdout, os.environ)
     before = begun
     left = args.batch
@@ -163,7 +163,7 @@ def _print_samples(args: argparse.Namespace, source: _Source, begun: _Sample) ->
 
 
 class _Sampler:
-    """Takes samples in a thread, so that keys are answered while the daemon is not. `ready` can be read when one is."""
+    """Takes samples in a thread, so that keys work while the daemon is slow. `ready` is readable when a sample is."""
 
     def __init__(self, source: _Source) -> None:
         self.ready, self._wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -174,11 +174,11 @@ class _Sampler:
         self._thread.start()
 
     def ask(self) -> None:
-        """Take a sample now, unless one is being taken."""
+        """Start taking a sample, unless one is being taken."""
         self._requested.set()
 
     def result(self) -> _Sample | UnreachableError | None:
-        """Return the result since the last call, if there is one."""
+        """Return the new result since the last call, or None."""
         try:
             os.read(self.ready, 4096)
         except BlockingIOError:
@@ -201,7 +201,7 @@ def _show(args: argparse.Namespace, source: _Source, begun: _Sample) -> int:
     view = TopView(sort=args.sort, interval=args.interval)
     sampler = _Sampler(source)
     newest, rates = begun, rates_of(begun.status, None, 0.0)
-    due = begun.at + min(1.0, view.interval)  # the first rates come soon
+    due = begun.at + min(1.0, view.interval)  # so that the first rates come soon
     can_show = Terminal.of(sys.stdout, os.environ)
     with Screen() as display:
         while True:
@@ -228,7 +228,7 @@ def _show(args: argparse.Namespace, source: _Source, begun: _Sample) -> int:
 
 
 def _press(key: str, view: TopView, lines: int) -> bool:
-    """Handle a key; return whether a sample is wanted at once."""
+    """Handle a key; return whether to take a sample at once."""
     page = max(1, lines - 6)
     if view.typing:
         _type(key, view)
@@ -257,7 +257,7 @@ def _press(key: str, view: TopView, lines: int) -> bool:
 
 
 def _sort(view: TopView, step: int) -> None:
-    """Sort by the next column, or by the one before."""
+    """Sort by the next or the previous column."""
     if view.senders:
         measures = tuple(MEASURES)
         view.measure = measures[(measures.index(view.measure) + step) % len(measures)]
@@ -266,7 +266,7 @@ def _sort(view: TopView, step: int) -> None:
 
 
 def _type(key: str, view: TopView) -> None:
-    """Take a key that is typed into the filter."""
+    """Handle a key that is typed into the filter."""
     if key in ("\r", "\n", "escape"):
         view.typing = False
         if key == "escape":

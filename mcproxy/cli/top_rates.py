@@ -1,4 +1,4 @@
-"""The rates that `mcproxy top` shows: the difference of two status documents. Pure."""
+"""Computes the rates for `mcproxy top` from the difference of two status documents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Entry = dict[str, Any]
 def rates_of(status: Document, before: Document | None, seconds: float) -> Entry:
     """Return the rates between two documents that are `seconds` apart, as a JSON object.
 
-    Without a document before, or with one of another daemon (it was restarted), rates are None: unknown.
+    Without a previous document, or with one of another daemon (after a restart), rates are None: unknown.
     """
     if before is not None and (before["pid"] != status["pid"] or before["startedAt"] != status["startedAt"]):
         before = None
@@ -101,7 +101,7 @@ class _Rates:
         return found
 
     def ingresses(self) -> list[Entry]:
-        """Return the rules of ingresses, each service of one by itself."""
+        """Return the rules of ingresses, with a separate entry for each service of a rule."""
         earlier = {} if self._before is None else {_rule_of(each): each for each in rules_of(self._before)}
         found = []
         for each in rules_of(self._status):
@@ -177,7 +177,7 @@ class _Rates:
         return {f"{kind}PerSecond": self._rate(now, before, f"{kind}Total") for kind in kinds}
 
     def _rate(self, now: Document, before: Document | None, key: str) -> float | None:
-        """Return the growth of a total per second; None if it is unknown, 0 if it has fallen."""
+        """Return the increase of a total per second; None if unknown, 0 if the total has fallen."""
         return self._grown(now.get(key), None if before is None else before.get(key))
 
     def _grown(self, now: float | None, before: float | None) -> float | None:

@@ -1,4 +1,4 @@
-"""One screen of `mcproxy top`: lines of text, from a status document and its rates. Pure."""
+"""Formats a screen of `mcproxy top` as lines of text, from a status document and its rates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mcproxy.observe.tables.traffic import ENDPOINTS, REFUSALS, SERVERS
 Entry = Mapping[str, Any]
 
 SORTS = ("requests", "errors", "refused", "p99", "in flight", "name")
-"""The orders of rows, most first; the key `s` goes to the next."""
+"""The measures by which rows are sorted, in descending order; the key `s` selects the next one."""
 _KEYS = {
     "requests": "requestsPerSecond",
     "errors": "errorsPerSecond",
@@ -35,9 +35,9 @@ _TABLES = {
     "processes": PROCESSES,
     "ingresses": INGRESSES,
 }
-"""By the key of their rates, in their order on the screen."""
+"""The tables by the key of their rates, in their order on the screen."""
 _SHOWN_PROBLEMS = 3
-_SENDERS = 10  # of a kind
+_SENDERS = 10  # shown senders of each kind
 _HELP = "? help  t {other}  s sort: {sort}  / filter  interval: {interval:g} s  space {pause}  q quit"
 _KEYS_OF_SCREEN = (
     ("q", "quit"),
@@ -59,32 +59,32 @@ _KEYS_OF_SCREEN = (
 
 @dataclass(slots=True)
 class TopView:
-    """The choices of the user."""
+    """The user's settings of the view."""
 
     sort: str = SORTS[0]
     scroll: int = 0
-    """The number of lines of the body above the screen."""
+    """The number of body lines that are scrolled off at the top."""
     paused: bool = False
     interval: float = 2.0
     """Seconds between two samples."""
     senders: bool = False
-    """The largest senders are shown."""
+    """Whether the largest senders are shown."""
     measure: str = "requests"
     """The order of senders, one of `status_text.MEASURES`."""
     wanted: str = ""
-    """Only rows with this text are shown."""
+    """The filter: only rows with this text are shown."""
     typing: bool = False
-    """Typed characters become `wanted`."""
+    """Whether typed characters go to `wanted`."""
     helps: bool = False
     failure: str = ""
-    """Why there are no new figures; "" while there are."""
+    """The reason why there are no new figures; "" while there are."""
 
 
 def screen(status: Entry, rates: Entry, view: TopView, terminal: Terminal, height: int) -> list[str]:
     """Return at most `height` lines; `view.scroll` is reduced if there are fewer."""
     head, body = _head(status, rates, view, terminal), _body(status, rates, view, terminal)
     foot = _foot(view, terminal)
-    if height < len(head) + 4:  # a very small terminal: the most important lines
+    if height < len(head) + 4:  # a very small terminal gets the most important lines
         head = head[: max(1, height - 4)]
     room = max(0, height - len(head) - 1)
     view.scroll = max(0, min(view.scroll, len(body) - room))
@@ -109,7 +109,7 @@ def _body(status: Entry, rates: Entry, view: TopView, terminal: Terminal) -> lis
 
 
 def _tables(status: Entry, rates: Entry, sort: str, terminal: Terminal, wanted: str = "") -> list[str]:
-    """Return the tables, each with an empty line before it; only rows that contain the text `wanted`."""
+    """Return the tables, each after an empty line, with only the rows that contain the text `wanted`."""
     lines: list[str] = []
     for key, table in _TABLES.items():
         shown = table_lines(
@@ -120,7 +120,7 @@ def _tables(status: Entry, rates: Entry, sort: str, terminal: Terminal, wanted: 
 
 
 def _entries(table: Table, status: Entry, rates: Sequence[Entry]) -> list[Entry]:
-    """Return the entries of the document with the rates of the interval in place of those of the last minute."""
+    """Return the entries of the document, with the rates of the interval instead of those of the last minute."""
     found: list[Entry] = []
     for each, rate in zip(table.entries(status), rates, strict=True):
         if table.in_brief is None or table.in_brief(each):
@@ -129,7 +129,7 @@ def _entries(table: Table, status: Entry, rates: Sequence[Entry]) -> list[Entry]
 
 
 def _sorted(table: Table, entries: list[Entry], sort: str) -> list[Entry]:
-    """Sort by the user's choice, the greatest first, then by name; tables without a rate stay as they are."""
+    """Sort by the user's choice, the greatest first, then by name. Tables without rates keep their order."""
     key = _KEYS.get(sort, "")
     if not any(column.read == "requestsPerSecond" for column in table.columns):
         return entries

@@ -1,4 +1,4 @@
-"""`mcproxy upgrade`: makes the running daemon start a new process, waits until that serves, and prints the outcome."""
+"""`mcproxy upgrade`: replaces the running daemon by the installed program, waits until it serves, prints the result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Upgrade; 0 done, 78 the configuration is invalid for the new program, 1 any other failure."""
+    """Upgrade; 0 done, 78 if the configuration is invalid for the new program, 1 any other failure."""
     return apply(args, "upgrade", _print_done)
 
 

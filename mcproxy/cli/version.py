@@ -1,4 +1,4 @@
-"""`mcproxy version`: the versions of the program, its libraries and its platform, for bug reports."""
+"""`mcproxy version`: prints the versions of the program, its libraries and its platform, for bug reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)[^;]*(?:;\s*(.*))?\Z")
 _EXTRA = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")
 _SHOWN_EXTRAS = ("demo", "import", "otel")
-"""The extras of which installed libraries are shown; `test` is of the project's own."""
+"""The extras whose installed libraries are shown; `test` is only for the project itself."""
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -38,7 +38,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print them on standard output."""
+    """Print the versions."""
     found = versions()
     if args.output == "json":
         print(json.dumps(found, indent=2))
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def versions() -> dict[str, Any]:
-    """Return the versions, for JSON. A library of an extra that is not installed is left out."""
+    """Return the versions, for JSON, without libraries of extras that are not installed."""
     return {
         "mcproxy": __version__,
         "build": BUILD,
@@ -72,7 +72,7 @@ def _openssl() -> str:
 
 
 def _libraries() -> Iterator[tuple[str, str]]:
-    """Yield the required libraries, from the metadata of the installation, and the installed ones of extras."""
+    """Yield the required libraries, from the metadata of the installation, and installed libraries of extras."""
     from importlib.metadata import PackageNotFoundError, requires, version
 
     try:

@@ -1,4 +1,4 @@
-"""Loading of the configuration: YAML with source marks, JSON Schema, cross-references, kubeconfigs, a frozen model.
+"""Loads the configuration: YAML with source marks, JSON Schema, cross-references, kubeconfigs, an immutable model.
 
-Nothing here opens a socket or uses the reactor. `model` is a leaf that any package may import.
+This package does not open sockets or use the reactor. Any package may import `model`, which imports no other package.
 """

@@ -1,6 +1,6 @@
-"""Finds the certificates with a key in a configuration, each with its place, and replaces some of them.
+"""Finds all pairs of certificate and key in a configuration, with their places, and replaces some of them.
 
-They belong to listeners (`certificates`), or are the proxy's own: for clusters, front proxies, webhooks and Redis.
+Pairs are for listeners (`certificates`), or the proxy's own for clusters, front proxies, webhooks and Redis.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mcproxy.config.server_names import names_in
 T = TypeVar("T")
 
 Place = tuple[str, ...]
-"""Section, name of the entry, and the fields below, such as ("clusters", "east", "credentials")."""
+"""Section, entry name and field names, such as ("clusters", "east", "credentials")."""
 
 _REDIS = ("daemon", "shared_state", "redis")
 
@@ -49,9 +49,9 @@ def pairs_in(config: Config) -> dict[Place, Pair]:
 
 
 def with_pairs(config: Config, pairs: Mapping[Place, Pair]) -> Config:
-    """Return the configuration with the pairs in some places replaced; all unchanged objects are the same ones.
+    """Return the configuration with the pairs at some places replaced; unchanged objects are reused.
 
-    Server names that come from a certificate are taken from the new one. Raises ValueError if that cannot be read.
+    Server names that come from a certificate are taken from its successor. Raises ValueError if that is unreadable.
     """
     return _with(
         config,
@@ -97,12 +97,12 @@ def _daemon(daemon: DaemonConfig, pairs: Mapping[Place, Pair]) -> DaemonConfig:
 
 
 def _own(owner: T, pair: Pair | None) -> T:
-    """Return the object that has a certificate of the proxy's own, with this pair."""
+    """Return `owner`, which has a certificate of the proxy, with this pair instead."""
     return owner if pair is None else _with(owner, certificate=pair.chain, key=pair.key)
 
 
 def _with(node: T, **fields: Any) -> T:
-    """Return a dataclass with these values of fields, or itself if they are the same objects."""
+    """Return a dataclass with these field values, or `node` itself if the values are the same objects."""
     changed = {name: value for name, value in fields.items() if value is not getattr(node, name)}
     return replace(node, **changed) if changed else node  # type: ignore[type-var]
 

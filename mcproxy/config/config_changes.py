@@ -1,6 +1,6 @@
-"""The differences of two configurations: entries added and removed, keys changed, and files with other contents.
+"""The differences of two configurations: added and removed entries, changed keys, and files with changed contents.
 
-Secrets are compared and never shown.
+Secrets are compared but never shown.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from mcproxy.config.model import Config, PEMFile, ResourceVersions, Secret, Toke
 from mcproxy.config.model.keys import keys_of
 from mcproxy.config.problem import Problem
 
-_MAX_VALUE = 120  # characters of a value that are shown
+_MAX_VALUE = 120  # limit of the shown characters of a value
 _SECTIONS = {key.path[0]: key.field for key in keys_of(Config) if key.item is not None}
-"""The sections of named entries, and their fields in `Config`."""
+"""The sections with named entries, and their fields in `Config`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """One difference. `entry` is `clusters[east]`, or a section without entries: `daemon`; `key` is below that."""
+    """One difference. `entry` is like `clusters[east]`, or a section such as `daemon`; `key` is relative to it."""
 
     kind: str
     """added, removed or changed."""
@@ -39,9 +39,9 @@ class ConfigChange:
 
 
 def changes(old: Config, new: Config) -> tuple[ConfigChange, ...]:
-    """Return what `new` changes, in the order of the file's sections."""
+    """Return the changes from `old` to `new`, in the order of the file's sections."""
     if old.daemon.control_socket_is_default and new.daemon.control_socket_is_default:
-        # The default path depends on the file and on the user who reads it; no reload changes it.
+        # The default path depends on the file and on the reading user, and a reload does not change it.
         place = old.daemon.control_socket
         new = dataclasses.replace(new, daemon=dataclasses.replace(new.daemon, control_socket=place))
     if old == new:
@@ -80,7 +80,7 @@ def _entries(
             contents = list(dict.fromkeys(_contents(models[name], entry)))
             yield from found
             yield from (ConfigChange("changed", where, detail=detail) for detail in contents)
-            # A server that differs only in the names of its aggregate is unchanged: the aggregate has changed.
+            # If a server differs only in the members of its aggregate, only the aggregate counts as changed.
             if not found and not contents and section != "servers":
                 yield ConfigChange("changed", where)
     common = [name for name in before if name in after]
@@ -95,7 +95,7 @@ def _by_name(entries: Any) -> dict[str, Any]:
 def _name(entry: Any) -> str:
     """Return the identity of an entry of a list, "" if it has none.
 
-    That is its name, the group-version of an API service, the host of an ingress rule, or what a path matches.
+    It is its name, the group-version of an API service, the host of an ingress rule, or a path with its conditions.
     """
     if not isinstance(entry, dict):
         return ""
@@ -110,7 +110,7 @@ def _name(entry: Any) -> str:
 
 
 def _values(entry: str, key: str, old: Any, new: Any) -> Iterator[ConfigChange]:
-    """Compare two values of a document; keys by name, and lists of named things by these names."""
+    """Compare two values of a document: mappings key by key, and lists of named entries by their names."""
     if old == new:
         return
     if isinstance(old, dict) and isinstance(new, dict):
@@ -144,7 +144,7 @@ def _shown(value: Any) -> str:
 
 
 def _contents(old: Any, new: Any) -> Iterator[str]:
-    """Yield the differences of two models that their documents do not show: contents of files, and secrets."""
+    """Yield differences of two models that are invisible in their documents: contents of files, and secrets."""
     if old == new:
         return
     if isinstance(old, PEMFile | TokenFileConfig) and isinstance(new, PEMFile | TokenFileConfig):
@@ -170,15 +170,15 @@ def _has_secret(value: Any) -> bool:
     return isinstance(value, Secret)
 
 
-# -- Warnings about a reload that changes the places of members in resource versions -----------------------------------
-# Versions with another order or set of members are not comparable with older ones, unless members were only appended.
+# -- Warnings about a reload that changes the positions of members in resource versions --------------------------------
+# A changed order or set of members makes new versions incomparable with older ones, unless members were only appended.
 
 _CONSEQUENCE = "so later versions do not compare with those from before"
 _MAX_NAMES = 8
 
 
 def layouts_of(config: Config) -> dict[str, tuple[str, ...]]:
-    """Return, by the name of each aggregate, the names that have a position in its resource versions."""
+    """Return, by aggregate name, the names with a position in its resource versions."""
     return {aggregate.name: aggregate.layout for aggregate in config.aggregates}
 
 

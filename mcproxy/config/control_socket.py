@@ -1,8 +1,8 @@
 """The default path of the control socket, which the daemon and the commands derive in the same way.
 
-It is in the runtime folder that the service manager made, else in the folder of the configuration file. The name
-contains a digest of the file's name, so that daemons with several files in one folder have different sockets; that of
-the packaged unit's file is `control.sock`.
+It is in the runtime folder that the service manager created, else in the folder of the configuration file. The name
+contains a digest of the file's path, so that daemons with different files in one folder have different sockets. For
+the file of the packaged unit, it is `control.sock`.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 
 MAIN_FILE = "/etc/mcproxy/mcproxy.yaml"
-"""The file of the packaged unit."""
+"""The configuration file of the packaged systemd unit."""
 RUNTIME_FOLDER = "/run/mcproxy"
-"""The directory that systemd makes for the packaged unit (RuntimeDirectory=)."""
+"""The directory that systemd creates for the packaged unit (RuntimeDirectory=)."""
 MAX_PATH = 107
-"""Bytes of a unix socket's path (unix(7))."""
+"""Greatest length of a unix socket's path in bytes (unix(7))."""
 
 _DIGITS = 10
-_STEM = 24  # bytes of the file's name in that of the socket
+_STEM = 24  # limit of the part of the socket's name from the file's name (bytes)
 
 
 def possible_places(file: str, environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield the paths that the control socket of a daemon that runs `file` may have, best first.
+    """Yield possible paths of the control socket of a daemon that runs `file`, the best first.
 
     The first are in $RUNTIME_DIRECTORY (systemd.exec(5)) and /run/mcproxy, the last two in the folder of the file, one
-    with a short name. None is longer than a unix socket's path may be. None if `file` is not in a folder.
+    with a short name. Longer paths than MAX_PATH are omitted. Without a folder of `file`, there are no paths.
     """
     import hashlib  # imported here, because most commands do not need it
 
     folder, name = os.path.split(os.path.abspath(file))
-    folder = os.path.realpath(folder)  # not the file, a link that may change with each version (ConfigMaps)
+    folder = os.path.realpath(folder)  # not the file, which can be a link that changes with each version (ConfigMaps)
     if file == "-" or folder == "/dev" or folder.startswith("/proc/"):
         return
     path = os.path.join(folder, name)
@@ -45,9 +45,9 @@ def possible_places(file: str, environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def default_control_socket(file: str, environ: Mapping[str, str], taken: Collection[str] = ()) -> str | None:
-    """Return the path that a daemon of this user gives its control socket; None if there is no place for one.
+    """Return the path at which a daemon of this user creates its control socket; None if no folder is writable.
 
-    `taken`: paths at which something else listens.
+    `taken` are paths on which another process listens.
     """
     for place in possible_places(file, environ):
         folder = os.path.dirname(place)

@@ -1,4 +1,4 @@
-"""Checks of credentials that the file and kubeconfigs have in common."""
+"""Checks of credentials, for the configuration file and for kubeconfigs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_token(token: str) -> bool:
 
 
 def check_token(context: Context, place: Place, token: str) -> bool:
-    """Check that a token can stand in a header; it is not shown."""
+    """Check that a header can carry a token; messages do not show it."""
     if is_token(token):
         return True
     context.error(place, "the token has characters that no header can carry", "give it without spaces and line ends")
@@ -27,7 +27,7 @@ def check_token(context: Context, place: Place, token: str) -> bool:
 
 
 def token_file(context: Context, place: Place) -> str | None:
-    """Return the absolute name of a token file; its contents are checked now, and read again when it changes."""
+    """Return the absolute name of a token file, and check its contents. They are read again when the file changes."""
     found = context.read(place)
     if found is None:
         return None
@@ -46,7 +46,7 @@ def token_file(context: Context, place: Place) -> str | None:
 def command(context: Context, place: Place, hint: str) -> str | None:
     """Return the program to run: an absolute name if `place` names a file, else a name to look up on PATH.
 
-    A missing file is an error; a name that is not on this process's PATH is a warning, since the daemon's may differ.
+    A missing file is an error. A name that is not on PATH is a warning, because the daemon's PATH can differ.
     """
     name = place.string
     right = hint or "install it"
@@ -67,7 +67,7 @@ def check_verification(
     ca_key: str,
     whose: str = "the cluster's certificate is",
 ) -> None:
-    """Warn of certificates that are not verified; authorities given as well contradict this and are an error."""
+    """Warn of disabled certificate verification; report authorities in addition, which contradict it, as an error."""
     if insecure is None or insecure.value is not True:
         return
     if ca is not None:
@@ -82,7 +82,7 @@ def has_any(credentials: Credentials) -> bool:
 
 
 def are_missing(cluster: Place, credentials: Credentials) -> bool:
-    """Whether a cluster has no credentials; invalid ones, which were reported, count as given."""
+    """Whether a cluster has no credentials. Invalid credentials count as given, since they are reported."""
     written = cluster.get("credentials")
     empty = written is not None and isinstance(written.node, Mapping) and not written.node.entries
     return not has_any(credentials) and (empty or not cluster.has("credentials"))

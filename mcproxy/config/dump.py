@@ -1,8 +1,8 @@
-"""The effective configuration as a document in the file's own form, with defaults, and file names made absolute.
+"""Writes the effective configuration as a document in the form of the file, with defaults and absolute file names.
 
-Secrets are masked unless requested; unmasked, the document loads to the same model again. The name of a key and the
-form of its value follow from the model (`config.model.keys`); this module has only the exceptions, and how a document
-is written as YAML or JSON, which people read and `mcproxy` loads again.
+Secrets are masked unless requested. The unmasked document loads to the same model again. The model defines the names of
+keys and the forms of values (`config.model.keys`). This module has the exceptions, and writes a document as YAML or
+JSON, for people to read and `mcproxy` to load.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def to_json(document: Document) -> str:
 
 
 def to_yaml(document: Document, comments: Comments | None = None) -> str:
-    """Return block-style YAML that YAML 1.1 and 1.2 readers understand alike.
+    """Return block-style YAML with the same meaning in YAML 1.1 and 1.2.
 
-    `comments` are lines for mappings, by the path of keys and indices that leads to them.
+    `comments` are comment lines for mappings, by the path (keys and indices) of the mapping.
     """
     return "".join(line + "\n" for line in _yaml(document, "", (), comments or {}))
 
@@ -79,7 +79,7 @@ def _yaml(value: Any, indent: str, path: Path, comments: Comments) -> Iterable[s
 
 
 def _word(value: Any) -> str:
-    """Return a scalar or an empty collection; a string is unquoted only where every YAML reader takes it for one."""
+    """Return a scalar or an empty collection. A string is unquoted only if every YAML reader reads it as a string."""
     if isinstance(value, str) and _BARE.match(value) and value.lower() not in _WORDS_WITH_MEANING:
         return value
     return _readable(json.dumps(value, ensure_ascii=False))
@@ -96,7 +96,7 @@ FORMS = ("yaml", "json")
 
 
 def effective(config: Config, *, masked: bool = True) -> Document:
-    """Return `config` as a document; with `masked`, secrets are replaced by a word."""
+    """Return `config` as a document; with `masked`, a fixed word replaces secrets."""
     document: Document = _escape(_without_empty({"version": 1, **_document(config, masked)}))
     return document
 
@@ -119,7 +119,7 @@ def resolved(config: Config) -> Mapping[Path, Sequence[str]]:
 
 
 def _document(model: Any, masked: bool) -> Document:
-    """Return an object of the model as a mapping of the file; keys without a value are None."""
+    """Return a model object as a mapping in the form of the file; keys without a value are None."""
     document: Document = {}
     for key in keys_of(type(model)):
         value = getattr(model, key.field)
@@ -136,10 +136,10 @@ def _document(model: Any, masked: bool) -> Document:
 
 
 def written(value: Any, key: ModelKey, masked: bool) -> Any:
-    """Return the value of a field in the form that the file has, or an item of it; secrets are replaced if `masked`."""
+    """Return the value of a field, or an item of it, in the form of the file; `masked` replaces secrets."""
     if value is None or isinstance(value, bool):
         return value
-    if isinstance(value, str):  # or an enum of strings
+    if isinstance(value, str):  # or a member of a StrEnum
         return MASK if key.secret and masked else str(value)
     if isinstance(value, int | float):
         return _number(value, key.form)
@@ -162,11 +162,11 @@ def _number(value: float, form: NumberForm) -> str | int | float:
     if form is NumberForm.SIZE:
         text = format_size(int(value))
         return int(value) if text.isdigit() else text
-    return int(value) if float(value).is_integer() else value  # a whole number is written as one
+    return int(value) if float(value).is_integer() else value  # a whole number is written without decimals
 
 
 def _listener(listener: ListenerConfig, document: Document) -> Document:
-    """The keys of the socket follow `bind`; those of an Admin listener are left out elsewhere."""
+    """Put the keys of the socket after `bind`; omit keys of Admin listeners from other listeners."""
     document = _with_keys(document, "bind", {"bind": str(listener.bind), **document["bind"]})
     left_out = () if listener.serves is Serves.ADMIN else ("paths", "authentication", "authorization")
     return _without(document, left_out)
@@ -176,7 +176,7 @@ _RESOLVED_KEYS = ("endpoints", "tls", "credentials")
 
 
 def _cluster(cluster: ClusterConfig, document: Document) -> Document:
-    """A kubeconfig stays a reference."""
+    """Keep a kubeconfig as a reference."""
     return _without(document, _RESOLVED_KEYS if cluster.kubeconfig is not None else ())
 
 
@@ -185,7 +185,7 @@ def _endpoint(endpoint: EndpointConfig, document: Document) -> Document:
 
 
 def _credentials(credentials: Credentials, document: Document) -> Document:
-    """User name and password come from kubeconfigs only; they are no keys of the file."""
+    """Handle user name and password, which come from kubeconfigs only and have no keys in the file."""
     user, password = document["basic"] or (None, None)
     return _with_keys(document, "basic", {"username": user, "password": password})
 
@@ -204,7 +204,7 @@ def _rule(rule: Rule, document: Document) -> Document:
 
 
 def _flow_control(control: FlowControl, document: Document) -> Document:
-    """The other types' keys are left out."""
+    """Omit the keys of other types of flow control."""
     if control.type is FlowControlType.EXEMPT:
         return _without(document, ("qps", "burst", "max", "maxLongRunning", "per", "queue"))
     is_bucket = control.type is FlowControlType.TOKEN_BUCKET
@@ -212,12 +212,12 @@ def _flow_control(control: FlowControl, document: Document) -> Document:
 
 
 def _aggregate(aggregate: Aggregate, document: Document) -> Document:
-    """Former members keep their place in `clusters`; a clusterSelector appears as the clusters that it selects."""
+    """Keep former members at their position in `clusters`; write the clusters that a clusterSelector selects."""
     return {**document, "clusters": list(aggregate.layout), "formerMembers": list(aggregate.former_members)}
 
 
 def _server(server: Server, document: Document) -> Document:
-    """An omitted `authentication` (on loopback) means none, too. Policies have only the keys that mean something."""
+    """Write `none` for an omitted `authentication` (on loopback), and only the keys of policies with an effect."""
     document["authentication"] = server.authentication or "none"
     for number, (policy, written) in enumerate(zip(server.dispatch or (), document["dispatch"] or (), strict=True)):
         if policy.name == f"dispatch[{number}]":
@@ -240,8 +240,8 @@ _OTHER_FORMS: dict[type[Any], Callable[[Any, Document], Document]] = {
     Server: _server,
     Webhook: _webhook,
 }
-"""Functions, by class, that make the document of an object whose form in the file differs from the model. They get the
-object and the document of its keys."""
+"""Functions by class for objects whose form in the file differs from the model. They get the object and the document of
+its keys, and return the document to write."""
 
 
 def _with_keys(document: Document, key: str, others: Document) -> Document:
@@ -257,7 +257,7 @@ def _without(document: Document, keys: Sequence[str]) -> Document:
 
 
 def _without_empty(value: Any) -> Any:
-    """Leave out the keys that have no value."""
+    """Return the document without keys that have no value."""
     if isinstance(value, dict):
         return {key: _without_empty(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
@@ -266,7 +266,7 @@ def _without_empty(value: Any) -> Any:
 
 
 def _escape(value: Any) -> Any:
-    """Double the dollar signs, which would name environment variables."""
+    """Double dollar signs, which would start names of environment variables."""
     if isinstance(value, dict):
         return {key: _escape(item) for key, item in value.items()}
     if isinstance(value, list):

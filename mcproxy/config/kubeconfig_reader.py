@@ -1,9 +1,9 @@
-"""Kubeconfigs, read as client-go reads them (tools/clientcmd).
+"""Reads kubeconfigs by the rules of client-go (tools/clientcmd).
 
-The `kubernetes` package needs 35 MiB and 0.2 s for this, so it is only the oracle of a test. The rules are client-go's:
-tokenFile over token, a token or password over an exec plugin, at most one of token and password, not both data and file
-of the same thing, file names relative to the kubeconfig. Unknown keys are ignored, as kubectl does; known ones that are
-not supported here (proxy-url, auth-provider, impersonation, an exec plugin that must ask its user) are errors. Errors
+The `kubernetes` package needs 35 MiB and 0.2 s for this, so only a test uses it, for comparison. The rules: tokenFile
+has precedence over token, and a token or password over an exec plugin. At most one of token and password, and of data
+and file of a value, is allowed. File names are relative to the kubeconfig. Unknown keys are ignored, as by kubectl.
+Unsupported keys (proxy-url, auth-provider, impersonation, an exec plugin that must prompt its user) are errors. Errors
 are reported at line and column of the kubeconfig.
 """
 
@@ -41,7 +41,7 @@ _IMPERSONATION = ("as", "as-uid", "as-groups", "as-user-extra")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Endpoints, TLS and credentials of a cluster. Endpoints are empty if they were wrong (reported)."""
+    """Endpoints, TLS and credentials of a cluster. Endpoints are empty if they are invalid (reported)."""
 
     endpoints: tuple[EndpointConfig, ...]
     tls: ClusterTLS
@@ -50,7 +50,7 @@ class Access:
 
 
 def read_access(context: Context, reference: Place) -> Access | None:
-    """Read the file and context that a cluster's `kubeconfig` names; None where they could not be found (reported)."""
+    """Read the file and context that a cluster's `kubeconfig` names; None if they are not found (reported)."""
     file = reference.get("file")
     if file is None:
         return _assumed("", "") if context.offline and reference.has("file") else None
@@ -60,7 +60,7 @@ def read_access(context: Context, reference: Place) -> Access | None:
 def read_context(context: Context, file: Place, wanted: Place | None, reference: Place) -> Access | None:
     """Read the context `wanted` (None: the current one) of the kubeconfig `file`; errors are reported at `reference`.
 
-    None where they could not be found (reported). Offline an endpoint and credentials are assumed.
+    None if they are not found (reported). Offline an endpoint and credentials are assumed.
     """
     if context.offline:
         return _assumed(context.path(file) or "", (wanted.string if wanted is not None else None) or "")
@@ -101,7 +101,7 @@ def _assumed(path: str, context: str) -> Access:
 
 
 def _document(context: Context, file: Place) -> Document | None:
-    """Return the parsed kubeconfig; one that many clusters name is read and reported once."""
+    """Return the parsed kubeconfig. A file that many clusters name is read, and its errors reported, once."""
     found = context.read(file)
     if found is None:
         return None
@@ -132,12 +132,12 @@ class _Reader:
     # -- values ---------------------------------------------------------------------------------------------------
 
     def text(self, place: Place, key: str) -> str | None:
-        """Return a string; an empty one is None, as client-go sees it."""
+        """Return a string, or None if it is empty, as in client-go."""
         found = place.get(key)
         if found is None or found.string is not None:
             return (found.string or None) if found is not None else None
         right = "write it in quotes" if isinstance(found.node, Scalar) else "write a string"
-        self.context.error(found, "is not a string", right)  # not shown: it may be a token
+        self.context.error(found, "is not a string", right)  # the value is not shown, because it can be a token
         return None
 
     def boolean(self, place: Place, key: str) -> bool:
@@ -150,7 +150,7 @@ class _Reader:
         return [name for entry in root.children(section) if (name := entry.text("name")) is not None]
 
     def named(self, root: Place, section: str, name: str) -> Place | None:
-        """Return the entry of that name; two of one name are an error, as for client-go."""
+        """Return the entry with a name; two entries with one name are an error, as in client-go."""
         entries = [entry for entry in root.children(section) if entry.text("name") == name]
         if len(entries) > 1:
             what = f'the name "{name}" is taken already, at {entries[0].mark}'
@@ -158,7 +158,7 @@ class _Reader:
         return entries[0] if entries else None
 
     def pem(self, place: Place, key: str) -> tuple[Place, PEMFile] | None:
-        """Return what `key` (a file) or `key`-data (base64) holds, and where it stands."""
+        """Return the contents that `key` (a file) or `key`-data (base64) gives, and the place of that key."""
         file, data = place.get(key), place.get(f"{key}-data")
         if file is not None and file.string == "":
             file = None
@@ -280,7 +280,7 @@ class _Reader:
                 self.context.error(place, what, "take it out: the proxy uses its own identity towards the cluster")
 
     def _token(self, user: Place) -> tuple[str | None, str | None]:
-        """Return token and token file, one of them at most: the file wins, as in client-go."""
+        """Return token and token file, at most one of them: the file has precedence, as in client-go."""
         file = user.get("tokenFile")
         if file is not None and self.text(user, "tokenFile") is not None:
             return None, credential_checks.token_file(self.context, file)
@@ -360,7 +360,7 @@ class _Reader:
         return found
 
     def _cluster_config(self, cluster: Place) -> str | None:
-        """Return the extension that is passed to a plugin as spec.cluster.config (KEP-541), as JSON."""
+        """Return, as JSON, the extension that a plugin gets as spec.cluster.config (KEP-541)."""
         for entry in cluster.children("extensions"):
             extension = entry.get("extension")
             if entry.text("name") == _EXEC_EXTENSION and extension is not None:

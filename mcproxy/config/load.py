@@ -1,7 +1,7 @@
 """Loads a configuration file into a `Config`: read, merge, build, check.
 
-Each stage continues after errors as far as it can and skips what an earlier stage has reported, so that the operator
-sees every error of the file at once.
+Each stage continues after errors and skips values that an earlier stage has reported, so that the operator sees every
+error of the file at once.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from mcproxy.config.sections.services_section import build_service_discovery, ch
 def load(
     path: str, *, environ: Mapping[str, str] | None = None, now: datetime | None = None, offline: bool = False
 ) -> Loaded:
-    """Read, check and build the configuration of the file `path` and of all that it names.
+    """Read, check and build the configuration of the file `path` and of all files that it names.
 
-    `path` may be "-", standard input. `environ` is what ${NAME} stands for (default: the process's); the dates of
-    certificates are compared with `now` (with a time zone). With `offline` only YAML files are read: what other files
-    hold and variables that are not set count as good, so the result can be shown, but not run.
-    Raises ConfigErrors with every error of the file. Opens files, but no sockets.
+    `path` "-" is standard input. `environ` has the values of ${NAME} (default: the process's environment). The dates of
+    certificates are compared with `now` (with a time zone). With `offline` only YAML files are read: contents of other
+    files and unset variables count as valid, so the result can be shown, but not run.
+    Raises ConfigErrors with all errors of the file. Opens no sockets.
     """
     problems = Problems()
     context = Context(

@@ -15,7 +15,7 @@ from mcproxy.config.problem import Problem
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a value is written, and the path of its key."""
+    """The position of a value in a file, and the path of its key."""
 
     mark: Mark
     key: str
@@ -23,16 +23,16 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The content of a file. It can be pickled: the daemon reads files in another process (`daemon.config_process`)."""
+    """The loaded configuration. It can be pickled, because the daemon reads files in `daemon.config_process`."""
 
     config: Config
-    warnings: tuple[Problem, ...] = ()  # sorted by place
+    warnings: tuple[Problem, ...] = ()  # sorted by position
     notes: tuple[Problem, ...] = ()
     """Remarks that `check` shows and the daemon does not log."""
     locations: Mapping[tuple[str, ...], Location] = field(default_factory=dict)
-    """By (section, name) of a named entry or (section, key) of a section without entries, each with a third item for
-    the keys below it; an API service has the key `apiServices[GROUP/VERSION]`."""
+    """Locations by (section, name) of a named entry or (section, key) of a section without entries. Keys below have a
+    third item; an API service has the key `apiServices[GROUP/VERSION]`."""
 
     def location(self, section: str, name: str, key: str = "") -> Location | None:
-        """Return where an entry's key is written, for errors found later: its entry's place if the key is absent."""
+        """Return the location of an entry's key, or of the entry if the key is absent, for errors found later."""
         return self.locations.get((section, name, key)) or self.locations.get((section, name))

@@ -1,6 +1,6 @@
-"""Errors and warnings about a configuration, each with its place, the mistake and the remedy.
+"""Errors and warnings about a configuration, each with its position, the mistake and the remedy.
 
-They are collected, not raised one by one, so that the operator sees all of them at once. Only `load` raises.
+They are collected rather than raised, so that the operator sees all of them at once. Only `load` raises.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from mcproxy.config.model import Mark
 from mcproxy.config.suggestions import suggest
 
-# The warnings of `mcproxy check`, by their stable names, and the comment that disables one.
+# The warnings of `mcproxy check`, by their stable names, and the comment that disables a warning.
 #
-# ``# mcproxy: allow NAME`` at the end of the line that a warning is about, with several names separated by commas.
+# The comment is ``# mcproxy: allow NAME`` at the end of the line with the warning; several names have commas between.
 
 LINTS = {
     "anonymous-reads": "cached reads by users who are all system:anonymous",
@@ -85,20 +85,20 @@ def allowed_by(line: str) -> tuple[str, ...]:
 
 
 SHOWN = 3
-"""The number of equal problems that are shown in full."""
-_PLACES = 8  # of the others that are named
+"""Limit of the equal problems that are shown in full."""
+_PLACES = 8  # limit of the positions that are listed of the others
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One error or warning; its text is ``file:line:column: key.path: what is wrong; what would be right``."""
+    """An error or warning. Its text is ``file:line:column: key.path: what is wrong; what would be right``."""
 
     mark: Mark | None
-    key: str  # "clusters[2].endpoints[0].url"; "" where the file as a whole is meant
+    key: str  # "clusters[2].endpoints[0].url"; "" for the whole file
     what: str
     right: str | None = None
-    lint: str | None = None  # its name (config.lints), by which a comment allows it; None: nothing does
-    allowed_at: Mark | None = None  # where a comment switches the warning off, if not at `mark`
+    lint: str | None = None  # the name of a warning that a comment can allow (config.lints); None: it cannot be allowed
+    allowed_at: Mark | None = None  # line on which a comment can allow the warning, if it is not `mark`
 
     def __str__(self) -> str:
         where = [str(self.mark)] if self.mark else []
@@ -111,7 +111,7 @@ class Problem:
 
 
 class ConfigErrors(Exception):
-    """The configuration cannot be used. `problems` holds every error, sorted by place; `warnings` likewise."""
+    """The configuration is invalid. `problems` has all errors, `warnings` all warnings, both sorted by position."""
 
     def __init__(self, problems: Iterable[Problem], warnings: Iterable[Problem] = ()) -> None:
         self.problems: tuple[Problem, ...] = tuple(problems)
@@ -120,7 +120,7 @@ class ConfigErrors(Exception):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The errors as text, each in a line; of many equal ones the first few."""
+        """The errors as text, one per line; of many equal errors, only the first few."""
         return lines_of(self.problems)
 
     def __str__(self) -> str:
@@ -128,7 +128,7 @@ class ConfigErrors(Exception):
 
 
 def lines_of(problems: Sequence[Problem]) -> tuple[str, ...]:
-    """Return the text of each problem. If more than SHOWN say the same, the last line names the other places."""
+    """Return the text of each problem. If more than SHOWN are equal, the last line lists the other positions."""
     equal: dict[tuple[str, str | None, str | None], list[Problem]] = {}
     for problem in problems:
         equal.setdefault((problem.what, problem.right, problem.lint), []).append(problem)
@@ -153,7 +153,7 @@ def _elsewhere(same: Sequence[Problem]) -> str:
 
 @dataclass(slots=True)
 class Problems:
-    """The problems of one load; they are sorted by file, in the order of `files` (reading order), and line."""
+    """The problems of one load, sorted by file, in the order of `files` (reading order), and line."""
 
     files: list[str] = field(default_factory=list)
     _errors: dict[Problem, None] = field(default_factory=dict)
@@ -165,7 +165,7 @@ class Problems:
         self._errors[Problem(mark, key, what, right)] = None
 
     def error_unless_allowed(self, mark: Mark, lint: str, key: str, what: str, right: str | None = None) -> None:
-        """Report an error that is only a warning elsewhere, unless the line at `mark` allows it."""
+        """Report an error which is a warning in other contexts, unless the line at `mark` allows it."""
         assert lint in LINTS, lint
         if lint not in self._allowed.get((mark.file, mark.line), ()):
             self._errors[Problem(mark, key, what, right, lint)] = None
@@ -180,11 +180,11 @@ class Problems:
             self._warnings[Problem(mark, key, what, right, lint, allowed_at)] = None
 
     def note(self, mark: Mark, key: str, what: str) -> None:
-        """Keep what `check` says without a warning."""
+        """Add a remark for `check` that is not a warning."""
         self._notes[Problem(mark, key, what)] = None
 
     def allow(self, mark: Mark, names: Iterable[str]) -> None:
-        """Switch warnings off for the line of `mark`; a name that no warning has is an error."""
+        """Disable warnings on the line of `mark`; an unknown name is an error."""
         names = tuple(names)
         self._allowed[mark.file, mark.line] = names
         for name in names:

@@ -1,4 +1,4 @@
-"""The form of names in SNI, Host and certificates, and which of them a certificate covers."""
+"""Checks the form of names in SNI, Host and certificates, and which names a certificate covers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def is_ip(name: str) -> bool:
 
 
 def is_server_name(name: str) -> bool:
-    """Whether a lower-case name can be in SNI or Host: a DNS name, ``*.`` and a DNS name, or an IP address."""
+    """Whether a lower-case name is valid as a server name: a DNS name, ``*.`` and a DNS name, or an IP address."""
     if is_ip(name):
         return True
     if len(name) > 253 or not _DNS_NAME.match(name):
@@ -29,7 +29,7 @@ def is_server_name(name: str) -> bool:
 
 
 def covers(pattern: str, name: str) -> bool:
-    """Whether a certificate name (exact, or a wildcard of one label) covers a server name, itself maybe a wildcard."""
+    """Whether a certificate name (exact, or a wildcard of one label) covers a server name, which can be a wildcard."""
     if pattern == name:
         return True
     head, _, rest = name.partition(".")
@@ -37,7 +37,7 @@ def covers(pattern: str, name: str) -> bool:
 
 
 def names_in(certificate: x509.Certificate) -> tuple[str, ...]:
-    """Return the server names in a certificate, lower case, each once: usable DNS names, then addresses."""
+    """Return the server names in a certificate, in lower case, each once: valid DNS names, then addresses."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType, ValueError):

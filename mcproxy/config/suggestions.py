@@ -1,15 +1,15 @@
-"""The right name for a wrong one, for messages about unknown names."""
+"""Suggests similar names, for messages about unknown names."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 
-_ALIKE = 3  # names that end with the wrong one, and are all suggested
+_ALIKE = 3  # limit of suggested names that end with the wrong one
 
 
 def nearest(wrong: str, right: Iterable[str]) -> str | None:
-    """Return the name most like `wrong`, or None where none is like it; letter case does not count."""
+    """Return the name most similar to `wrong`, or None if no name is similar; case is ignored."""
     lowered: dict[str, str] = {}
     for name in right:
         lowered.setdefault(name.lower(), name)
@@ -18,7 +18,7 @@ def nearest(wrong: str, right: Iterable[str]) -> str | None:
 
 
 def suggest(wrong: str, right: Iterable[str], most: int = 12) -> str:
-    """Return the end of a message about an unknown name: the nearest right one, else the first ones."""
+    """Return the end of a message about an unknown name: the most similar known name, else the first known names."""
     names = list(right)
     close = nearest(wrong, names)
     if close is not None:

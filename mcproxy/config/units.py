@@ -13,7 +13,7 @@ _BYTES = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 def parse_duration(text: str) -> float:
     """Return seconds for ``500ms``, ``5s``, ``2m30s``, ``1h`` or ``0``; raises ValueError for anything else.
 
-    A number without a unit is refused (seconds and milliseconds are mixed up too easily), but 0 needs none.
+    A number without a unit is refused, since seconds and milliseconds are easily confused. 0 needs no unit.
     """
     if text == "0":
         return 0.0

@@ -1,4 +1,4 @@
-"""Addresses of endpoints, listeners and networks, and whether they are local."""
+"""Parses addresses of endpoints, listeners and networks, and decides whether they are local."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DEFAULT_PORTS = {"https": 443, "http": 80}
 
 
 class AddressError(ValueError):
-    """An address that cannot be used: `what` is wrong with it, and what would be `right`."""
+    """An invalid address, with `what` is wrong and what would be `right`."""
 
     def __init__(self, what: str, right: str) -> None:
         super().__init__(f"{what}; {right}")
@@ -74,7 +74,7 @@ def _check_host(host: str) -> None:
 
 
 def check_https(url: str, *, query: bool) -> None:
-    """Check that `url` is an https URL that can be fetched; raises AddressError."""
+    """Check that `url` is a valid https URL; raises AddressError."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -93,7 +93,7 @@ def check_https(url: str, *, query: bool) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisAddress:
-    """Where a Redis listens; `socket` is the absolute name of a unix socket."""
+    """The address of a Redis; `socket` is the absolute path of a unix socket."""
 
     tls: bool = False
     host: str = ""
@@ -103,7 +103,7 @@ class RedisAddress:
 
 
 def parse_redis_url(url: str) -> RedisAddress:
-    """Parse redis://, rediss:// (TLS) or unix:// as Redis' own clients write them; raises AddressError.
+    """Parse a redis://, rediss:// (TLS) or unix:// URL in the form of Redis clients; raises AddressError.
 
     Messages do not repeat the URL, which may hold a password.
     """
@@ -141,7 +141,7 @@ def _database(text: str) -> int:
 
 
 def parse_bind(text: str) -> Bind:
-    """Parse a listener's bind, which has the form that the schema allows; raises AddressError."""
+    """Parse a listener's bind, whose form the schema has checked; raises AddressError."""
     if text.startswith("unix:"):
         if len(text.encode()) > 107 + len("unix:"):
             raise AddressError("is longer than the 107 bytes of a unix socket's path", "use a shorter path")
@@ -176,7 +176,7 @@ def parse_network(text: str) -> IPNetwork:
 
 
 def is_open(bind: Bind) -> bool:
-    """Whether other machines may connect; true for sockets of systemd, whose address is not known here."""
+    """Whether other machines can connect; true for systemd sockets, whose address is unknown here."""
     return isinstance(bind, SystemdBind) or (isinstance(bind, TCPBind) and not is_loopback(bind.host))
 
 
@@ -190,14 +190,14 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-# -- the path in the URL of an endpoint: an API server has none, unless a gateway is in front of it --------------------
+# -- the path in the URL of an endpoint: an API server has no path, except behind a gateway ----------------------------
 
 _GATEWAY_PATH = re.compile(r"(/[^/]+)*/clusters/[^/]+\Z")
-"""The paths at which gateways serve the API of one cluster: Rancher, mcproxy itself."""
+"""The paths below which gateways (Rancher, mcproxy itself) serve the API of one cluster."""
 
 
 def check_path(context: Context, place: Place, path: str) -> None:
-    """Warn of a path."""
+    """Warn of an unusual path in an endpoint's URL."""
     if path and not _GATEWAY_PATH.match(path):
         what = f"requests go to {path}/api, {path}/apis and so on: an API server has its API at the root"
         context.warn(place, "url-path", what, f"leave out {path}, unless a gateway there expects it")

@@ -1,7 +1,7 @@
 """The process: start, signals, reload, systemd, control socket, logging, and the snapshot of live parts (`runtime`).
 
-This is the only package that chooses a reactor. Of the proxy it uses only
-`service.SingleProcessService`: start, apply, shut down.
-The environment, the signals and the control socket (by peer credentials) are trusted; nothing here is reachable from
-the network.
+This is the only package that chooses a reactor. It starts, reconfigures and shuts down the proxy through
+`service.SingleProcessService` only.
+It trusts the environment, signals and the control socket (which checks peer credentials). Nothing here is reachable
+from the network.
 """

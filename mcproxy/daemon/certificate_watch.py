@@ -1,15 +1,15 @@
-"""Puts certificates and keys that are replaced on disk in force without a reload (`daemon.watchFiles`).
+"""Applies certificates and keys that are replaced on disk, without a reload (`daemon.watchFiles`).
 
-Each second the files of all key pairs are checked: those of listeners, and the proxy's own for clusters, front proxies,
-webhooks and Redis. Changed pairs that match are put into the configuration in force, which is applied as by a reload;
-no other file is read again. So new connections use them, connections that presented the former ones get no new
-requests, all processes follow, and status and metrics show what is in use.
+Each second it checks the files of all key pairs: those of listeners, and the proxy's own for clusters, front proxies,
+webhooks and Redis. It puts changed pairs that match into the configuration in force, applies this as a reload does, and
+reads no other file. So new connections use the new pairs, and connections that presented the former ones get no new
+requests. All processes follow, and status and metrics show the pairs in use.
 
-While only the certificate or only the key is replaced, the pair does not match: the former one stays, and a mismatch
-that lasts is logged. The former one also stays while it is valid and the new one is expired or not valid yet. Files are
-read in a thread, and kubeconfigs, as at a reload, in another process: a file system that hangs blocks nothing. Like
-client-go's `transport/cert_rotation.go` and kube-apiserver's `dynamiccertificates`, which check their files every
-minute.
+While only the certificate or only the key is replaced, the two do not match: the former pair stays in use, and a
+lasting mismatch is logged. The former pair also stays while it is valid and the new one is expired or not valid yet.
+A thread reads the files, and another process reads kubeconfigs, as at a reload, so a hanging file system blocks
+nothing. client-go's `transport/cert_rotation.go` and kube-apiserver's `dynamiccertificates` work alike, and check
+their files every minute.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ log = Logger(__name__)
 INTERVAL = 1.0
 """Seconds between two checks of the files."""
 PATIENCE = 10.0
-"""Seconds for which a pair may mismatch before that is logged."""
+"""Seconds for which a pair can be unusable before that is logged."""
 
 _LONGEST_PAUSE = 60.0
 _MAX_BYTES = 1024 * 1024
@@ -59,7 +59,7 @@ class _Problem:
 
 
 class CertificateWatch:
-    """The watch of one daemon; `reloading` says whether a reload is under way, which reads the files itself."""
+    """The watch of one daemon. `reloading` returns whether a reload is under way, which reads the files itself."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class CertificateWatch:
         reloading: Callable[[], bool],
         in_thread: Callable[..., Deferred[Any]] | None = None,
     ) -> None:
-        """`in_thread` calls a function with arguments in a thread: a file system may hang."""
+        """`in_thread` calls a function with arguments in a thread, because a file system can hang."""
         self._daemon = daemon
         self._dependencies = dependencies
         self._reloading = reloading
@@ -76,11 +76,11 @@ class CertificateWatch:
         self._wall_seconds = wall_clock(dependencies.reactor)
         self._config: Config | None = None
         self._pairs: dict[Place, Pair] = {}
-        self._seen: dict[str, _Signature] = {}  # by file, as it was when it was read
+        self._seen: dict[str, _Signature] = {}  # signature of each file when it was last read
         self._problems: dict[Place, _Problem] = {}
         self._invalid_now: dict[Place, Pair] = {}  # matching pairs that are not valid yet, or have expired
         self._in_thread = in_thread or partial(in_daemon_thread, self._reactor, "certificate files")
-        self._pause = 0.0  # seconds, after a failed attempt to apply them
+        self._pause = 0.0  # seconds to wait after a failed attempt to apply pairs
         self._not_before = 0.0
         self._loop = LoopingCall(self._run)
         self._loop.clock = self._reactor
@@ -96,7 +96,7 @@ class CertificateWatch:
 
     @property
     def unusable(self) -> list[dict[str, str]]:
-        """The logged problems that last, for the status document: `entry` of the configuration, and `cause`."""
+        """The logged, unsolved problems for the status document: `entry` of the configuration, and `cause`."""
         return [
             {"entry": _entry(place), "cause": problem.cause}
             for place, problem in self._problems.items()
@@ -129,7 +129,7 @@ class CertificateWatch:
 
     async def _check_pairs(self, config: Config) -> None:
         seen, read = await self._in_thread(_read_changed, self._pairs, self._seen)
-        if not self._may_apply(config):  # a reload came in between: check again
+        if not self._may_apply(config):  # a reload happened meanwhile: check again
             return
         self._seen = seen
         renewed: dict[Place, Pair] = {}
@@ -149,7 +149,7 @@ class CertificateWatch:
             self._seen = {}
 
     async def _read_kubeconfigs(self, places: Sequence[Place], renewed: dict[Place, Pair]) -> None:
-        """Add the changed, matching pairs whose data kubeconfigs hold themselves."""
+        """Add to `renewed` the changed, matching pairs whose data is embedded in kubeconfigs."""
         try:
             found = pairs_in((await self._dependencies.load(self._dependencies.path)).config)
         except ConfigErrors as error:
@@ -199,7 +199,7 @@ class CertificateWatch:
             cause, _ = describe(error) or (f"{type(error).__name__}: {error}", "")
             for place in renewed:
                 self._refuse(place, cause)
-            self._seen = {}  # try again: the cause may be another than the pair
+            self._seen = {}  # try again: the pair need not be the cause
             self._pause = min(max(INTERVAL, 2 * self._pause), _LONGEST_PAUSE)
             self._not_before = self._reactor.seconds() + self._pause
             return
@@ -238,7 +238,7 @@ def _is_embedded(pair: Pair) -> bool:
 
 
 def _file(pem: PEMFile) -> str:
-    """Return the file that holds a certificate or key: a kubeconfig, or its own."""
+    """Return the file that holds a certificate or key: the kubeconfig that embeds it, or its own file."""
     found = _EMBEDDED.match(pem.path)
     return found[1] if found is not None else pem.path
 
@@ -246,10 +246,9 @@ def _file(pem: PEMFile) -> str:
 def _read_changed(
     pairs: Mapping[Place, Pair], seen: Mapping[str, _Signature]
 ) -> tuple[dict[str, _Signature], dict[Place, Pair | OSError | None]]:
-    """Return the signatures of the files, and the pairs with a changed file, read again; None: its data is in a
-    kubeconfig.
+    """Read the pairs with a changed file; return the signatures of all files, and these pairs.
 
-    `seen`: the signatures of the files when they were read last.
+    A pair is None if a kubeconfig embeds its data. `seen` has the signatures of the files when they were last read.
     """
     now = {file: _signature(file) for file in {_file(pem) for pair in pairs.values() for pem in pair}}
     changed = {file for file, signature in now.items() if file not in seen or seen[file] != signature}
@@ -268,9 +267,9 @@ def _read_changed(
 
 
 def _signature(file: str) -> _Signature:
-    """Return a value that changes with the file (links are followed: Kubernetes volumes have them); None without a
-    file.
-    """
+    """Return a value that changes when the file changes; None if the file does not exist.
+
+    Symbolic links are followed, because Kubernetes volumes use them."""
     try:
         info = os.stat(file)
     except OSError:

@@ -1,8 +1,8 @@
-"""The private connection of the supervisor and one of its children: messages with descriptors, both ways.
+"""The private connection between the supervisor and one of its children: messages with descriptors, both ways.
 
 A message is a head of six bytes (length of the body, number of descriptors; big-endian) and a JSON object as its body.
-Descriptors come by SCM_RIGHTS with the bytes of the head, so that they have arrived when the message has: the kernel
-never gives bytes of two messages with descriptors to one recvmsg(2) (unix(7)).
+SCM_RIGHTS carries the descriptors with the bytes of the head, so they arrive no later than the rest of the message:
+one recvmsg(2) never returns bytes of two messages with descriptors (unix(7)).
 
     {"kind": "prepare", "id": 7, ...}       a request; without "id", a notice
     {"kind": "reply", "to": 7, ...}         its answer
@@ -44,11 +44,11 @@ from mcproxy.net.listening_sockets import duplicates
 log = Logger(__name__)
 
 MAX_MESSAGE = 16 * 1024 * 1024
-"""Bytes of a body."""
+"""Greatest size of a message body (bytes)."""
 MAX_QUEUED = 4 * MAX_MESSAGE
-"""Bytes that may wait for the other process to read; if more would wait, the channel is closed."""
+"""Limit of the bytes that wait for the other process to read them; beyond it, the channel is closed."""
 MAX_DESCRIPTORS = 253
-"""Of one sendmsg(2): SCM_MAX_FD of Linux."""
+"""Most descriptors in one sendmsg(2): SCM_MAX_FD of Linux."""
 
 HEAD = struct.Struct(">IH")
 _RECEIVE = 256 * 1024
@@ -73,7 +73,7 @@ class ChannelMessage:
 
 
 Handler = Callable[[ChannelMessage], "Awaitable[Fields | None] | Fields | None"]
-"""Its result, maybe awaited, answers a request; its error is raised at the caller. A notice's result is dropped."""
+"""The result (can be awaitable) or error answers a request. The result of a notice is dropped."""
 
 
 def close_all(descriptors: Iterable[int]) -> None:
@@ -92,7 +92,7 @@ def socket_pair() -> tuple[socket.socket, socket.socket]:
 
 @implementer(IReadWriteDescriptor)
 class Channel:
-    """One end. It reads from its creation on; messages of a kind without a handler are a bug of the other end."""
+    """One end of the channel, which reads from its creation on. A message without a handler is a bug of the peer."""
 
     def __init__(self, reactor: Any, connection: socket.socket) -> None:
         """`connection`: a non-blocking stream socket of AF_UNIX, which the channel owns from now on."""
@@ -109,7 +109,7 @@ class Channel:
         self._waiting_for_loss: list[Deferred[None]] = []
         self.lost = False
         self.heard_at: float = reactor.seconds()
-        """When something came from the other end."""
+        """Time at which data last came from the other end."""
         reactor.addReader(self)
 
     # -- what callers use -------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ class Channel:
             self._asked.pop(number, None)
 
     def when_lost(self) -> Deferred[None]:
-        """Return a Deferred that fires once the other end is closed or gone, or this one is."""
+        """Return a Deferred that fires when the channel is closed at either end, or the other process is gone."""
         lost: Deferred[None] = Deferred()
         if self.lost:
             lost.callback(None)
@@ -155,12 +155,12 @@ class Channel:
         return lost
 
     def close(self) -> None:
-        """Close this end; the other one sees that its peer is gone. A second call does nothing."""
+        """Close this end, which the other process notices. A second call does nothing."""
         if not self.lost:
             self.connectionLost(Failure(CONNECTION_DONE))  # type: ignore[no-untyped-call]
 
     def close_after_rest(self) -> None:
-        """Close the channel to a process that has ended, after the messages that it had sent are handled."""
+        """Handle the messages which an ended process has sent, then close the channel to it."""
         readable = select.poll()
         readable.register(self._fd, select.POLLIN)
         while not self.lost and readable.poll(0):
@@ -178,7 +178,7 @@ class Channel:
             raise ValueError(f"a message of {len(body)} bytes: {message['kind']}")
         frame = memoryview(HEAD.pack(len(body), len(fds)) + body)
         pieces = [(frame, list(fds[:MAX_DESCRIPTORS]))]
-        for start in range(MAX_DESCRIPTORS, len(fds), MAX_DESCRIPTORS):  # each with a separate byte of the head
+        for start in range(MAX_DESCRIPTORS, len(fds), MAX_DESCRIPTORS):  # each piece with its own byte of the head
             last, first = pieces.pop()
             pieces += [(last[:1], first), (last[1:], list(fds[start : start + MAX_DESCRIPTORS]))]
         for data, descriptors in pieces:
@@ -195,7 +195,7 @@ class Channel:
                 self._reactor.addWriter(self)
 
     def _write(self, data: memoryview, fds: list[int]) -> tuple[memoryview, list[int]]:
-        """Send what the kernel takes, and return the rest. A broken connection is found by reading."""
+        """Send the bytes that the kernel accepts, and return the unsent ones. Reading detects a broken connection."""
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         try:
             sent = self._socket.sendmsg([data], rights)
@@ -208,7 +208,7 @@ class Channel:
         return data[sent:], []
 
     def doWrite(self) -> Any:
-        """Send what is queued, as far as the kernel takes it."""
+        """Send queued messages until the kernel accepts no more."""
         while self._queue:
             data, fds = self._queue.popleft()
             rest, unsent = self._write(data, fds)
@@ -246,7 +246,7 @@ class Channel:
         return self._deliver()
 
     def _mark_missing(self) -> None:
-        """Put -1 for descriptors that the kernel has dropped because this process may open no more (EMFILE)."""
+        """Append -1 for each descriptor that the kernel dropped because this process can open no more (EMFILE)."""
         position = expected = 0
         while position + HEAD.size <= len(self._received):
             length, count = HEAD.unpack_from(self._received, position)
@@ -293,7 +293,7 @@ class Channel:
         )
 
     def _answered(self, kind: str, fields: Fields) -> None:
-        answer = self._asked.pop(fields.pop("to"), None)  # None: it came too late
+        answer = self._asked.pop(fields.pop("to"), None)  # None: the answer came too late
         if answer is None:
             return
         if kind == "reply":
@@ -318,7 +318,7 @@ class Channel:
             kind=kind,
         )
 
-    # -- of the reactor ---------------------------------------------------------------------------------------------
+    # -- IReadWriteDescriptor -------------------------------------------------------------------------
 
     def fileno(self) -> int:
         return self._fd

@@ -1,16 +1,16 @@
 """Reads the configuration in a separate process: `ConfigReader` in the daemon, `main` in the process.
 
-The process is started by this module's name (`MODULE`).
+The daemon starts the process by this module's name (`MODULE`).
 
-The daemon keeps only the result: the YAML reader, the schema and the tree of a large file are not in its memory, and
-reading never holds up its reactor (a thread would, for it has the interpreter's lock). The process stays for a while,
-so that reloads in a row do not start one each, and ends by itself.
+The daemon keeps only the result: the YAML reader, the schema and the tree of a large file stay out of its memory.
+Reading never delays its reactor; a thread would, since it holds the interpreter's lock. The process also serves reloads
+that soon follow, and ends after `STAYS` idle seconds.
 
     daemon: the path, as JSON in a line  ──standard input──>  process
     daemon  <──pipe──  the length of the answer (8 bytes, big-endian), and the answer: a pickle of `_Answer`
 
-The process is this program, and no other can write to its pipe. But its files may be newer than the code that the
-daemon has in memory: the answer has their version and build, which are checked before the result is unpickled.
+The process runs this program, and no other process can write to its pipe. But its program files can be newer than the
+code in the daemon's memory. So the answer has their version and build, which are checked before unpickling the result.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 MODULE = "mcproxy.daemon.config_process"
 ANSWERS_WITHIN = 60.0
-"""Seconds that reading may take: a reload that never ended would block all later ones."""
+"""Limit of the time to read (seconds): a reload that never ends would block all later ones."""
 STAYS = 10.0
 """Seconds that the process waits for another file to read before it ends."""
 
@@ -73,7 +73,7 @@ class ConfigReader:
         self._waiting = _Process()
 
     def load(self, path: str) -> Loaded:
-        """Read a file and all that it names, as `config.load.load` does; blocks.
+        """Read a configuration file and all files that it names, as `config.load.load` does. Blocks.
 
         Raises ConfigErrors, ConfigProcessError and OSError.
         """
@@ -84,7 +84,7 @@ class ConfigReader:
             process = None
         answer = None
         if process is not None and not _names_descriptor(path):
-            with contextlib.suppress(_Ended):  # its idle timeout expired just now
+            with contextlib.suppress(_Ended):  # the idle process has just ended
                 answer = process.ask(path)
         if answer is None:
             process = _Process(path)
@@ -98,7 +98,7 @@ class ConfigReader:
         return _result(pickle.loads(answer))
 
     def _keep(self, process: _Process) -> None:
-        """Keep the process for the next `load`, and close the one that another thread has kept meanwhile."""
+        """Keep the process for the next `load`, and close a process that another thread has kept meanwhile."""
         with self._lock:
             other, self._waiting = self._waiting, process
         if other is not None:
@@ -106,7 +106,7 @@ class ConfigReader:
 
 
 def _result(answer: _Answer) -> Loaded:
-    """Return the result of an answer. Raises ConfigErrors, and ConfigProcessError if another program has answered."""
+    """Return the result of an answer. Raises ConfigErrors; ConfigProcessError for another version or build."""
     version, its_build, pickled = answer
     if version != __version__:
         raise ConfigProcessError(
@@ -141,14 +141,14 @@ def build() -> str:
 
 
 def _attributes(of: type) -> str:
-    """Return the attributes of an instance."""
+    """Return a text of a class's fields, with their types, or of the members of an enum."""
     if dataclasses.is_dataclass(of):
         return ", ".join(f"{field.name} {field.type}" for field in dataclasses.fields(of))
     return ", ".join(of.__members__) if issubclass(of, enum.Enum) else ""
 
 
 class _Ended(Exception):
-    """The process has ended without an answer, or was ended because it gave none."""
+    """The process ended without an answer, or was killed because it did not answer in time."""
 
     def __init__(self, words: str, *, todo: str) -> None:
         super().__init__(words)
@@ -157,13 +157,13 @@ class _Ended(Exception):
 
 
 class _Process:
-    """A process that reads one file after another."""
+    """A process that reads configuration files, one after another."""
 
     def __init__(self, path: str = "") -> None:
-        """Start it; if `path` names a descriptor, the process inherits it. Raises OSError."""
+        """Start the process. If `path` names a descriptor, the process inherits that. Raises OSError."""
         reader, writer = os.pipe()
         try:
-            with interpreter.group_signals_blocked():  # without a limit: it ends when its input is closed
+            with interpreter.group_signals_blocked():  # the process ends when its input is closed
                 self._popen = subprocess.Popen(
                     interpreter.command(MODULE, str(writer)),
                     stdin=subprocess.PIPE,
@@ -183,15 +183,15 @@ class _Process:
 
     @property
     def is_child(self) -> bool:
-        """Whether it is a child of this process.
+        """Whether the process is a child of the current process.
 
-        The daemon that takes over in an upgrade starts one and then forks: it is not a child of the forked daemon, and
-        a thread that this one does not have holds the lock of `Popen.wait` for ever.
+        The daemon that takes over in an upgrade starts a process and then forks: the forked daemon is not its parent,
+        and the lock of `Popen.wait` stays for ever with a thread that does not exist after the fork.
         """
         return self._parent == os.getpid()
 
     def ask(self, path: str) -> bytes:
-        """Return the answer. Raises _Ended."""
+        """Send a path and return the pickled `_Answer`. Raises _Ended."""
         assert self._popen.stdin is not None
         try:
             self._popen.stdin.write(json.dumps(path).encode() + b"\n")
@@ -214,7 +214,7 @@ class _Process:
         return answer
 
     def close(self) -> None:
-        """Let it end."""
+        """Close the pipes, at which the process ends."""
         self._answers.close()
         assert self._popen.stdin is not None
         with contextlib.suppress(BrokenPipeError):
@@ -222,13 +222,13 @@ class _Process:
 
 
 def _names_descriptor(path: str) -> bool:
-    """Whether it is a path such as /dev/fd/63."""
+    """Whether the path names an open descriptor, such as /dev/fd/63."""
     folder, name = os.path.split(path)
     return folder in ("/dev/fd", "/proc/self/fd") and name.isdecimal()
 
 
 def serve(load: Callable[[str], Loaded], questions: BinaryIO, descriptor: int) -> None:
-    """Write the answers to `questions` to `descriptor`, until the questions end or none comes for a while."""
+    """Read paths from `questions` and write answers to `descriptor`, until end of file or `STAYS` idle seconds."""
     with open(descriptor, "wb") as answers:
         while select.select([questions], [], [], STAYS)[0]:
             line = questions.readline()
@@ -246,7 +246,7 @@ def serve(load: Callable[[str], Loaded], questions: BinaryIO, descriptor: int) -
 
 
 def main() -> None:
-    """Be the process."""
+    """Run the process that reads configurations."""
     gc.disable()  # what is imported lives as long as the process, as in `cli.run`
     from mcproxy.config.load import load
 

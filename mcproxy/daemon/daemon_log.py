@@ -1,13 +1,13 @@
-"""The daemon's log: one line per event on standard error, in the form that fits it (`log_lines`).
+"""The daemon's log: one line per `twisted.logger` event on standard error; `log_lines` formats the lines.
 
-A line of a child process has the child's name: `process=worker-1`. Events come from `twisted.logger`.
+A line of a child process has the child's name: `process=worker-1`.
 Messages of Twisted itself (ports opened, factories started) are logged at debug level.
 
-A client that sends thousands of bad requests neither fills the disk nor hides other lines: the first lines of a kind
-and address are written, and the rest of a period becomes one summary. The kind of a line is its event; for a line of a
-library, its format. If the client is unknown, the subject of the line (`log_subject`) takes the place of the address.
+A client that sends thousands of bad requests must not fill the disk or hide other lines. So in each period only the
+first `BURST` lines of a kind and client address are written, and one summary replaces the others. The kind of a line is
+its event, or the format of a library's line. The line's `log_subject` replaces the address of an unknown client.
 
-Lines are written by a thread, so that the reader of standard error cannot block the reactor.
+A thread writes the lines, so that a slow reader of standard error cannot block the reactor.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from mcproxy.observe.writer import FileWriter
 log = Logger(namespace="mcproxy")
 
 BURST = 10
-"""Lines of a kind and address that are written in a period."""
+"""Number of lines of a kind and address that are written in a period."""
 MAX_KEYS = 1024
-"""The most keys of a kind and an address; further addresses share one key per kind."""
+"""Limit of the keys, each of a kind and an address; further addresses share one key per kind."""
 _OTHERS = "other clients"
 MAX_QUEUED = 1024 * 1024
 """Limit of the queue (bytes)."""
 PIECE = 4096
-"""Lines are written together up to this size (bytes): PIPE_BUF, so that a pipe takes them whole."""
+"""Greatest size of one write of several lines (bytes): PIPE_BUF, so that a write to a pipe is atomic."""
 FINAL_FLUSH = 2.0
 """Longest time that the exit of the process waits for the reader of standard error (seconds)."""
 SUMMARY_INTERVAL = 10.0
 """Interval at which summaries of suppressed lines are written (seconds)."""
 Divert = Callable[[LogEvent, str], bool]
-"""``(event, line) -> whether the line was taken``; called in any thread."""
+"""``(event, line) -> whether the line was taken over``; called in any thread."""
 
 
 @implementer(ILogObserver)
@@ -66,14 +66,14 @@ class LineObserver:
     ) -> None:
         """`process` names this process in each line; it is "" for the supervisor, and for the only process.
 
-        `format_for` returns the line format for a value of `logging.format`, which is text at first.
+        `format_for` returns the line format for a value of `logging.format`; the initial format is text.
         """
         self._write = write
         self._format_for = format_for
         self._format = format_for("text")
         self._process = process
         self.divert: Divert | None = None
-        """Diverts lines of this log (a child's, to the supervisor's); None: diverts none."""
+        """Diverts lines of a child's log to the supervisor's log; None: no line is diverted."""
         self._limiter = LogLimiter(seconds)
         self._lock = threading.RLock()  # events come from threads, and from finalizers at any time
         self.set_level(level)
@@ -94,7 +94,7 @@ class LineObserver:
 
     def __call__(self, event: LogEvent) -> None:
         level = event.get("log_level")
-        if level is LogLevel.debug and self._threshold > 0:  # the common case first: it must cost almost nothing
+        if level is LogLevel.debug and self._threshold > 0:  # the most frequent case must be cheap
             return
         if severity(event) >= self._threshold:
             with self._lock:
@@ -134,8 +134,8 @@ def _dropped(count: int) -> LogEvent:
 def start_logging(logging: Logging, process: str = "") -> LineObserver:
     """Log all events of this process, and uncaught exceptions, to standard error; `process` as in LineObserver.
 
-    Warnings of libraries are not shown: their lines have another format, and a client's certificate can cause them (a
-    name of an odd length), each of which Python keeps in a registry for ever.
+    Python warnings of libraries are not logged: their lines have another format, and a client's certificate can cause
+    them (by a name of odd length). Python would keep each of them in a registry for ever.
     """
     warnings.simplefilter("ignore")
     stream, environ = standard_error(), dict(os.environ)
@@ -156,13 +156,13 @@ def standard_error() -> Stream:
 
 
 def _finish(observer: LineObserver, writer: LogWriter) -> None:
-    """At the exit of the process, write the queued lines, if the reader takes them."""
+    """At the exit of the process, write the queued lines if the reader accepts them within `FINAL_FLUSH`."""
     observer.write_summaries(now=True)
     writer.flush(FINAL_FLUSH)
 
 
 def _log_uncaught(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
-    """Exceptions of pyOpenSSL's callbacks end here."""
+    """Log an uncaught exception, such as one of a pyOpenSSL callback."""
     failure = Failure(error, kind, where)  # type: ignore[no-untyped-call]
     log.failure("uncaught exception", event="internal_error", failure=failure)
 
@@ -183,11 +183,11 @@ class LogLimiter:
     def __init__(self, seconds: Callable[[], float]) -> None:
         """`seconds` is a monotonic clock."""
         self._seconds = seconds
-        self._once = LogOnce(burst=BURST, most=sys.maxsize)  # `admit` bounds the addresses; `summaries` alone forgets
-        self._suppressed: dict[Hashable, tuple[int, LogEvent]] = {}  # how many, and the last one
+        self._once = LogOnce(burst=BURST, most=sys.maxsize)  # `admit` limits the keys; `summaries` removes them
+        self._suppressed: dict[Hashable, tuple[int, LogEvent]] = {}  # number of suppressed events, and the last of them
 
     def admit(self, event: LogEvent) -> bool:
-        """Return whether to write the event now; if not, it is counted for a summary."""
+        """Return whether to write the event now. An event that is not written is counted for a summary."""
         client = event.get("client")
         if client is None:
             return True
@@ -213,10 +213,8 @@ class LogLimiter:
 class LogWriter:
     """The bounded queue of lines for the `FileWriter` of one descriptor, which stays open.
 
-    A pipe that is not read takes 64 KiB; then a write to it blocks for ever. If the queue is full, lines are dropped,
-    and one line reports their number once the reader continues.
-
-    `dropped_line` returns the line (with its line end) that reports a number of dropped lines.
+    A pipe without a reader buffers 64 KiB; then a write to it blocks for ever. If the queue is full, lines are dropped,
+    and one line reports their number once the reader continues. `dropped_line` returns that line, with its line end.
     """
 
     def __init__(self, fd: int, dropped_line: Callable[[int], str], *, max_queued: int = MAX_QUEUED) -> None:
@@ -224,13 +222,13 @@ class LogWriter:
         self._dropped_line = dropped_line
         self._max_queued = max_queued
         self._changed = threading.Condition()
-        self._lines: list[bytes | None] = []  # None: here lines were dropped
+        self._lines: list[bytes | None] = []  # None: lines were dropped at this position
         self._queued = 0  # bytes, including those that the thread is writing
         self._writing = False
         self._dropped = 0
 
     def write(self, line: str) -> None:
-        """Queue a line with its line end. Never blocks; may be called from any thread."""
+        """Queue a line with its line end. Never blocks; can be called in any thread."""
         data = line.encode("utf-8", "backslashreplace")
         with self._changed:
             if self._queued + len(data) <= self._max_queued:
@@ -242,23 +240,23 @@ class LogWriter:
             self._pass_on()
 
     def flush(self, timeout: float) -> bool:
-        """Wait at most `timeout` seconds until all lines are written; return whether they are."""
+        """Wait at most `timeout` seconds for all lines to be written; return whether they were."""
         with self._changed:
             return self._changed.wait_for(lambda: not (self._lines or self._writing), timeout)
 
     def _report_dropped(self) -> None:
-        """Mark the end of the queue as the place to report dropped lines, unless it is marked. Needs the lock."""
+        """Mark the end of the queue as the position of the report of dropped lines. The caller holds the lock."""
         if not self._lines or self._lines[-1] is not None:
             self._lines.append(None)
 
     def _pass_on(self) -> None:
-        """Have the thread take the lines, unless it is at work. Needs the lock."""
+        """Have the thread write the lines, unless it is already writing. The caller holds the lock."""
         if self._lines and not self._writing:
             self._writing = True
             self._writer.write_from(self._pieces)
 
     def _pieces(self) -> Iterator[tuple[bytes, int]]:
-        """Yield the lines, several at a time, in the thread, and count those that it could not write."""
+        """Yield the lines in pieces; runs in the thread. Count the lines that it could not write."""
         with self._changed:
             lines, self._lines = self._lines, []
         lost_before = self._writer.lines_lost
@@ -275,14 +273,14 @@ class LogWriter:
             lost = self._writer.lines_lost - lost_before
             self._queued -= sum(len(line) for line in lines if line is not None)
             self._dropped += lost
-            if self._dropped and not lost:  # lines of a failed write are reported after one that did not fail
+            if self._dropped and not lost:  # report lines of a failed write only after a successful write
                 self._report_dropped()
             self._writing = False
             self._pass_on()
             self._changed.notify_all()
 
     def _report(self) -> tuple[bytes, int]:
-        """Return the line that reports the lines dropped until now, and their number, and reset the count."""
+        """Return the line that reports the dropped lines, and their number; reset that number."""
         with self._changed:
             dropped, self._dropped = self._dropped, 0
         return (self._dropped_line(dropped).encode("utf-8", "backslashreplace") if dropped else b""), dropped

@@ -1,6 +1,6 @@
-"""The dependencies of the daemon's state machine (`daemon.lifecycle`): the proxy, in this process or in several, and
-what else a test can replace.
-"""
+"""The dependencies of the daemon's state machine (`daemon.lifecycle`), which tests can replace.
+
+The main one is the proxy itself, in one or several processes."""
 
 from __future__ import annotations
 
@@ -29,57 +29,57 @@ class DaemonService(Protocol):
 
     @property
     def running(self) -> int:
-        """Open requests, watches and tunnels; several processes have reported theirs within the last second."""
+        """Number of open requests, watches and tunnels; other processes reported theirs within the last second."""
 
     async def count_running(self) -> int:
-        """Return the present value of `running`, within a second."""
+        """Return the current value of `running`, within a second."""
 
     async def collect_figures(self) -> dict[str, Any]:
-        """Return the present figures of all processes, for JSON (`daemon.status`).
+        """Return the current figures of all processes, for JSON (`daemon.status`).
 
-        The key `process` is the resource usage of the only process; of several there is the list `processes`.
+        The key `process` has the resource usage of a single process, the list `processes` that of several.
         """
 
     @property
     def metrics(self) -> Metrics:
-        """The counts of all processes; those of other processes were reported within the last second."""
+        """The counts of all processes; other processes reported theirs within the last second."""
 
     async def collect_metrics(self) -> Metrics:
-        """Return the present value of `metrics`, within some seconds."""
+        """Return the current value of `metrics`, within some seconds."""
 
     async def collect_requests(self) -> dict[str, Any]:
         """Return the requests in flight in all processes (`proxy.admin.request_list.merged`)."""
 
     async def collect_checks(self) -> Sequence[Check]:
-        """Return the checks of /readyz that not every process can make: those of the caches."""
+        """Return the checks of /readyz for the caches, which only the process with the caches can make."""
 
     async def start(self, config: Config, ready: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Build everything, bind all listeners, await `ready`, then accept; raises with nothing left open."""
+        """Build everything, bind all listeners, await `ready`, then accept. If it raises, nothing remains open."""
 
     async def apply(self, config: Config) -> None:
-        """Apply a new configuration; raises with nothing changed."""
+        """Apply a new configuration. If it raises, nothing has changed."""
 
     def begin_shutdown(self) -> None:
-        """Fail readiness, and close kept connections with the next response. Everything is still accepted."""
+        """Fail /readyz, and close keep-alive connections after their next response. All requests are still accepted."""
 
     async def drain(self, timeout: float) -> None:
-        """Refuse new tunnels and followed logs and wait for the open ones, at most `timeout` seconds; then cut them."""
+        """Refuse new tunnels and followed logs, wait at most `timeout` seconds for open ones, then cut these."""
 
     async def close_listeners(self) -> None:
-        """Close the listening sockets, in all processes: the addresses are free for another daemon then."""
+        """Close the listening sockets in all processes, so that another daemon can bind the addresses."""
 
     async def finish(self) -> None:
-        """End watches cleanly, wait for short requests, both within fixed times, and close everything."""
+        """End watches cleanly and wait for short requests, each for a fixed time; then close everything."""
 
     @property
     def cut(self) -> Mapping[str, int]:
-        """The number of requests that were cut, by kind; only kinds with any."""
+        """The number of cut requests by kind, without zeros."""
 
     def abort(self) -> None:
         """End everything at once."""
 
     async def wait_aborted(self) -> None:
-        """Wait until `abort` has ended everything, some seconds at most."""
+        """Wait at most some seconds until `abort` has ended everything."""
 
     # -- for `daemon.upgrade` ---------------------------------------------------------------------------------------
 
@@ -91,20 +91,20 @@ class DaemonService(Protocol):
         """The addresses in force (`str(bind)`) and their listening descriptors, which this process keeps."""
 
     def restore_sockets(self) -> None:
-        """Undo changes to these sockets by another daemon that shared them and is gone."""
+        """Undo changes of the listening sockets by another daemon that shared them and has ended."""
 
     async def retire(self, timeout: float, handed_over: Collection[str]) -> None:
-        """End open requests and close everything, since another daemon serves; tunnels have `timeout` seconds.
+        """End open requests and close everything after another daemon has taken over; tunnels have `timeout` seconds.
 
-        The other daemon accepts from the listening sockets of the addresses `handed_over`.
+        The other daemon accepts connections from the listening sockets of the addresses `handed_over`.
         """
 
 
 class LogFiles(Protocol):
-    """The log files of the proxy: `observe.request_logs.RequestLogs`, or those of all processes."""
+    """The log files of the proxy: `observe.request_logs.RequestLogs`, or the log files of all processes."""
 
     def reopen(self) -> Deferred[None]:
-        """Reopen each by its name (log rotation); the Deferred fires when each was reopened or has failed."""
+        """Reopen each file by its name (log rotation). The Deferred fires when all are reopened or have failed."""
 
     def close(self) -> None:
         """Write the queued lines and close the files, at the end of the process."""
@@ -128,11 +128,11 @@ class Dependencies:
     log_files: LogFiles
     systemd_sockets: SystemdSockets = field(default_factory=lambda: SystemdSockets({}))
     takeover: Takeover | None = None
-    """Handed over by the daemon that this one replaces; None: it replaces none."""
+    """The hand-over from the daemon that this one replaces; None: it replaces no daemon."""
 
 
 class RunningDaemon(Protocol):
-    """The daemon (`lifecycle.Daemon`), as code that puts another configuration in force sees it."""
+    """The interface of `lifecycle.Daemon` for code that applies another configuration."""
 
     @property
     def config(self) -> Config:
@@ -145,7 +145,7 @@ class RunningDaemon(Protocol):
     def counts(self) -> MetricCounts: ...
 
     async def apply(self, config: Config) -> None:
-        """Put a configuration in force; raises with nothing changed."""
+        """Put a configuration in force. If it raises, nothing has changed."""
 
     def notify_ready(self, status: str) -> None:
-        """Tell systemd that a reload has ended, if the daemon serves; `status` is "" if all is well."""
+        """Notify systemd of the end of a reload, if the daemon serves; `status` is "" after a success."""

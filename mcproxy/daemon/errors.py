@@ -1,6 +1,6 @@
-"""Errors of the daemon for operators: cause, remedy and place in the file; and their encoding in messages between
-processes.
-"""
+"""Errors of the daemon for operators: their cause, remedy and position in the configuration file.
+
+Also encodes errors in messages between processes."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class DaemonError(Exception):
 
 
 def is_of_configuration(error: BaseException) -> bool:
-    """Return whether an operational error means that the file is invalid, found only when it was applied."""
+    """Return whether an error while applying the configuration means that the file is invalid."""
     return isinstance(error, PairError)
 
 
 def describe(error: BaseException) -> tuple[str, str] | None:
     """Return cause and todo of an operational error, or None if `error` is a bug.
 
-    Operational are, besides DaemonError: the errors of other packages that have a `cause`, certificates that OpenSSL
-    refuses, and errors of the operating system.
+    Operational errors are DaemonError, errors of other packages with a `cause`, certificates that OpenSSL refuses, and
+    errors of the operating system.
     """
     if isinstance(getattr(error, "cause", None), str) or isinstance(error, PairError):
         return str(error), str(getattr(error, "todo", ""))
@@ -52,9 +52,9 @@ def describe(error: BaseException) -> tuple[str, str] | None:
 
 
 def log_error(log: Logger, what: str, error: BaseException, place: str = "", *, event: str) -> None:
-    """Log a caught error: an operational one in a line with cause and todo, a bug with its traceback.
+    """Log a caught error: an operational error with cause and todo, a bug with its traceback.
 
-    `place`, before the cause, is where in the configuration file it is.
+    `place` is the error's position in the configuration file, written before the cause.
     """
     described = describe(error)
     if described is None:
@@ -79,16 +79,16 @@ class ProcessError(Exception):
 
 
 class ProcessTimeoutError(ProcessError):
-    """It has not answered in time."""
+    """The other process did not answer in time."""
 
 
 def is_operational(error: BaseException) -> bool:
-    """Whether an operator can mend it, who reads of it where it was asked for."""
+    """Whether an operator can solve the error, which is then reported to the requester."""
     return isinstance(error, ProcessLost) or describe(error) is not None
 
 
 def encode_error(error: BaseException) -> dict[str, Any]:
-    """Return `error` as a JSON object, which `decode_error` turns into an error with the same words for an operator."""
+    """Return `error` as a JSON object; `decode_error` returns an error with the same text for operators."""
     if isinstance(error, PairError):
         return {"type": "pair", "text": str(error)}
     if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
@@ -103,7 +103,7 @@ def encode_error(error: BaseException) -> dict[str, Any]:
 
 
 def decode_error(fields: dict[str, Any]) -> Exception:
-    """Return the error that was encoded: PairError, OSError, DaemonError with cause and remedy, else ProcessError."""
+    """Return the encoded error: PairError, OSError, DaemonError with cause and remedy, or else ProcessError."""
     match fields["type"]:
         case "pair":
             return PairError(fields["text"])
@@ -115,7 +115,7 @@ def decode_error(fields: dict[str, Any]) -> Exception:
 
 
 def place_of(error: BaseException, loaded: Loaded) -> str:
-    """Return ``file:line:column: key: ``, or "" if no place in the file is the cause."""
+    """Return ``file:line:column: key: `` of the cause, or "" if the cause is not in the file."""
     place = _find(error, loaded)
     return f"{place.mark}: {place.key}: " if place is not None else ""
 

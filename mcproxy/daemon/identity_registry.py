@@ -1,7 +1,7 @@
 """The authenticators and authorizers of one Runtime. Their caches survive a reload.
 
-They send reviews to live clusters, which a reload replaces. So each cluster name has a lasting `ClusterReference`,
-which refers to the new cluster once that is in force.
+They send reviews to clusters, whose live objects a reload replaces. So each cluster name has a lasting
+`ClusterReference`, which refers to the cluster object in force.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class ClusterReference:
-    """Refers to the cluster of one name that is in force."""
+    """Refers to the cluster in force with one name."""
 
     __slots__ = ("cluster",)
 
@@ -40,7 +40,7 @@ class ClusterReference:
 
 
 class SubjectAccessReviewers:
-    """SubjectAccessReviewers by cluster and cache times, each made when it is first needed."""
+    """SubjectAccessReviewers by cluster and cache times, each created when first needed."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class SubjectAccessReviewers:
         }
 
     def loads(self) -> Iterator[tuple[str, ReviewLoad]]:
-        """Yield cluster name and load of each reviewer; a cluster has one per API version and pair of cache times."""
+        """Yield cluster name and load of each reviewer; a cluster has a reviewer per API version and cache times."""
         for (cluster, *_), live in self._live.items():
             yield cluster, live.load
 
@@ -67,9 +67,9 @@ class SubjectAccessReviewers:
         return lambda cluster: self._reviewer(cluster, settings, of_the_proxy=False)
 
     def as_seen_by(self, settings: model.SubjectAccessReview) -> ReviewersByCluster:
-        """Return the same for the rights that a user's request has in the cluster.
+        """Return a like function for the rights with which a user's request is served in the cluster.
 
-        Where the cluster sees the proxy as the only user (`identity: Proxy`), these are the proxy's rights.
+        With `identity: Proxy` the cluster sees the proxy as the only user: these are the proxy's rights.
         """
 
         def reviewer(cluster: str) -> SubjectAccessReviewer:
@@ -79,12 +79,12 @@ class SubjectAccessReviewers:
         return reviewer
 
     def masters_grant(self, cluster: str) -> MastersGrant:
-        """Return the decision whether API services of a backend are sent a user's group `system:masters`."""
+        """Return the decision whether to send a user's group `system:masters` to API services of a backend."""
         reviewer = self._reviewer(cluster, TIMES, of_the_proxy=True)
         return MastersGrant(self._clusters[cluster].config.identity, reviewer)
 
     def constrained_grant(self, cluster: str) -> ConstrainedGrant:
-        """Return the decision whether a cluster is sent only the names of service accounts and nodes."""
+        """Return the decision whether to send a cluster only the names of service accounts and nodes."""
         return ConstrainedGrant(lambda: self._reviewer(cluster, TIMES, of_the_proxy=True))
 
     def _reviewer(
@@ -109,7 +109,7 @@ class IdentityRegistry:
         shared: UpstreamContext,
         previous: IdentityRegistry | None,
     ) -> None:
-        """Take over the objects of `previous` that did not change; `previous` itself is not changed.
+        """Take over the unchanged objects of `previous`, which itself stays as it is.
 
         Raises CredentialError if a webhook's credential can never be sent.
         """
@@ -124,7 +124,7 @@ class IdentityRegistry:
         )
         self._authentication = {authentication.name: authentication for authentication in config.authentication}
         self._authorization = {authorization.name: authorization for authorization in config.authorization}
-        # By name; None: for servers without one. Rules are compiled here, once for all servers.
+        # By name; None: servers without authorization. Rules are compiled here, once for all servers.
         self._authorizers = {one.name: self._authorizer(one) for one in config.authorization}
         self._impersonation = {
             None if one is None else one.name: self._impersonation_authorizer(one)
@@ -159,7 +159,7 @@ class IdentityRegistry:
         return None if listener.authorization is None else self._authorizers[listener.authorization]
 
     def authorizer(self, server: model.Server) -> Authorizer | None:
-        """Return the authorizer of a server; None: only the cluster that a request goes to decides."""
+        """Return the authorizer of a server; None: only the target cluster of a request authorizes it."""
         return None if server.authorization is None else self._authorizers[server.authorization]
 
     def impersonation(self, server: model.Server) -> ImpersonationAuthorizer:
@@ -171,7 +171,7 @@ class IdentityRegistry:
     ) -> tuple[Authorizer | None, ImpersonationAuthorizer]:
         """Return the authorizers of reads from the caches of a server's aggregate.
 
-        They are those of the server, but with `wrapped` reviewers: while a member is away, its last decisions hold.
+        They are the server's with `wrapped` reviewers, which keep the last decisions of an unavailable member.
         """
         config = self._authorization.get(server.authorization) if server.authorization is not None else None
         review = (config.subject_access_review if config is not None else None) or model.SubjectAccessReview()
@@ -180,9 +180,9 @@ class IdentityRegistry:
         return authorizer, ImpersonationAuthorizer(config, reviewers)
 
     def server_reviewer(self, server: model.Server) -> ServerReviewer | None:
-        """Return what answers the reviews that API servers send to a server with API services.
+        """Return the reviewer that answers the reviews which API servers send to a server with API services.
 
-        None: its backend answers all of them.
+        None: the server's backend answers all of them.
         """
         home = server.home
         if not server.api_services or not home:
@@ -216,10 +216,10 @@ class IdentityRegistry:
         )
 
     def masters_grants(self, server: model.Server) -> Mapping[str, MastersGrant]:
-        """Return the decisions whether API services of a server are sent `system:masters`, by the cluster that decides.
+        """Return the decisions whether to send `system:masters` to API services of a server, by the deciding cluster.
 
-        An API server that decides itself receives the group in Impersonate-Group, for which the proxy needs the right
-        there.
+        An API server that decides itself receives the group in Impersonate-Group, which requires the proxy to have
+        that right there.
         """
         deciding = {each.authority for each in server.api_services if each.authority not in ("", each.cluster)}
         return {name: self.reviewers.masters_grant(name) for name in sorted(deciding)}
@@ -240,7 +240,7 @@ class IdentityRegistry:
             yield "access", cluster, load
 
     def activate(self) -> None:
-        """Send reviews to the clusters of this configuration from now on, and prefetch the keys of issuers."""
+        """Start sending reviews to the clusters of this configuration, and prefetch the keys of issuers."""
         for name, current in self._current.items():
             current.cluster = self._clusters[name]
         for tokens in self._token_unions.values():
@@ -259,7 +259,7 @@ class IdentityRegistry:
         return ImpersonationAuthorizer(config, self.reviewers.of(settings))
 
     def _key(self, server: model.Server) -> tuple[str, str] | None:
-        """Return the set's name and the cluster that reviews its tokens, "" for none: each has its own caches."""
+        """Return the keys of the token caches: the set's name, and the cluster that reviews tokens ("": no cluster)."""
         if server.authentication is None:
             return None
         review = self._authentication[server.authentication].token_review
@@ -271,7 +271,7 @@ class IdentityRegistry:
         if listener.authentication is None:
             return None
         review = self._authentication[listener.authentication].token_review
-        return listener.authentication, "" if review is None else review.cluster or ""  # `checks.admin`: it has one
+        return listener.authentication, "" if review is None else review.cluster or ""  # admin_exposure: never ""
 
     def _make_authenticator(self, key: tuple[str, str] | None, previous: IdentityRegistry | None) -> None:
         if key is None or key in self._authenticators:

@@ -1,4 +1,4 @@
-"""New interpreters for the processes that the daemon starts: their command lines, and descriptions of exit statuses."""
+"""Command lines and environments of the Python processes that the daemon starts, and texts for exit statuses."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from collections.abc import Iterator, Mapping
 
 import mcproxy
 
-#: Signals that a terminal sends to the whole process group, or `systemctl kill` to the unit; only the daemon handles
-#: them.
+#: Signals that a terminal sends to the whole process group, or `systemctl kill` to the whole unit.
+#: Only the daemon handles them.
 GROUP_SIGNALS = frozenset({signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2})
 
 
 def command(module: str, *arguments: str) -> list[str]:
-    """Return the command line of `module`, which is run as ``python -m`` does."""
+    """Return the command line that runs `module` as ``python -m`` does."""
     return [sys.executable, *_flags(), "-m", module, *arguments]
 
 
 def single_file() -> str | None:
     """Return the single-file program from which this interpreter was unpacked (packaging/launcher.c), if any.
 
-    Children of such a process run its interpreter directly, so for them it is unknown.
+    None in children of such a process, which run its interpreter directly.
     """
     return str(sys._xoptions["mcproxy_program"]) if "mcproxy_program" in sys._xoptions else None
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return `environ`; with the folder of this package in PYTHONPATH if it is not installed (run from its source)."""
+    """Return `environ`; if this package is run from its source, with the package's folder in PYTHONPATH."""
     folder = os.path.dirname(os.path.dirname(os.path.abspath(mcproxy.__file__)))
     paths = environ.get("PYTHONPATH", "").split(os.pathsep) if environ.get("PYTHONPATH") else []
     installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *paths}
@@ -49,9 +49,9 @@ def _flags() -> list[str]:
 
 @contextlib.contextmanager
 def group_signals_blocked() -> Iterator[None]:
-    """A context in which to start a process: it inherits the mask, so none of these signals ends it before it handles
-    them.
-    """
+    """Block `GROUP_SIGNALS` in this context, for starting a process.
+
+    The process inherits the mask, so none of these signals ends it before it handles them."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
     try:
         yield

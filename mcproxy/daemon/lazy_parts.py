@@ -1,8 +1,8 @@
-"""Parts of a process that are created, and whose modules are imported, when a configuration first needs them.
+"""Parts of a process that are imported and created when a configuration first needs them.
 
-Caches of clusters, aggregates, services, ingresses, the availability of API services and limits over replicas. Their
-live state outlives reloads. In a daemon of several processes the keeper has caches, aggregates, services and probes,
-the workers have ingresses, and the supervisor has the limits over replicas.
+They are cluster caches, aggregates, services, ingresses, the availability of API services, and limits over replicas.
+Their live state outlives reloads. In a daemon of several processes, the keeper has caches, aggregates, services and
+probes, the workers have ingresses, and the supervisor has the limits over replicas.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 class LazyMemberCaches:
-    """The caches, which have no cost without a reader. Aggregates and services share them."""
+    """The caches of clusters, which aggregates and services share. They cost nothing until something reads them."""
 
     def __init__(self, reactor: Any, shared: UpstreamContext) -> None:
         self._reactor = reactor
@@ -65,7 +65,7 @@ class LazyMemberCaches:
         self._caches: MemberCaches | None = None
 
     def get(self) -> MemberCaches:
-        """Return the caches; they are made at the first call."""
+        """Return the caches, which the first call creates."""
         if self._caches is None:
             from mcproxy.aggregate.member_caches import MemberCaches
 
@@ -84,7 +84,7 @@ class LazyMemberCaches:
             await self._caches.save()
 
     def stop(self) -> None:
-        """End everything at once; to be called when the readers have ended."""
+        """End everything at once. Call it after the readers of the caches have ended."""
         if self._caches is not None:
             self._caches.stop()
 
@@ -97,12 +97,12 @@ class PreparedAggregates(Protocol):
         """The handler of the requests to each aggregate, by its name."""
 
     def stale_reviewers(self, server: str, aggregate: str, reviewers: ReviewersByCluster) -> ReviewersByCluster:
-        """Return reviewers that keep the last decisions of an aggregate's members while a member is away."""
+        """Return reviewers that keep the last decisions of an aggregate's members while these are unavailable."""
 
     def documents(self, server: model.Server, backend: str, visibility: ServiceVisibility) -> AggregateHandler:
         """Return the handler of requests that need the merged documents of a server with API services.
 
-        `backend` is the server's aggregate or, without one, a cluster that its requests may go to.
+        `backend` is the server's aggregate or, without an aggregate, a cluster that its requests can go to.
         """
 
     def activate(self) -> None:
@@ -110,7 +110,7 @@ class PreparedAggregates(Protocol):
 
 
 class LazyAggregates:
-    """The owner of aggregates (`process_parts.AggregatesOfProcess`), which has no cost without aggregates."""
+    """The owner of aggregates (`process_parts.AggregatesOfProcess`), which costs nothing without aggregates."""
 
     def __init__(self, reactor: Any, shared: UpstreamContext, caches: LazyMemberCaches) -> None:
         """`caches` are owned by the caller."""
@@ -130,7 +130,7 @@ class LazyAggregates:
         clusters: Mapping[str, Cluster],
         reviewers: Callable[[model.SubjectAccessReview], ReviewersByCluster],
     ) -> PreparedAggregates:
-        """Prepare a configuration; nothing that is live has changed until it is activated."""
+        """Prepare a configuration. Live state changes only when it is activated."""
         if self._owner is None:
             if not any(server.merges_documents for server in config.servers):
                 return NO_AGGREGATES
@@ -245,7 +245,7 @@ def needs_services(config: model.Config) -> bool:
 
 
 class LazyIngresses:
-    """The ingresses of a process, which have no cost without Ingress listeners."""
+    """The ingresses of a process, which cost nothing without Ingress listeners."""
 
     def __init__(
         self,
@@ -258,9 +258,9 @@ class LazyIngresses:
         batch_size: int,
         secret: bytes,
     ) -> None:
-        """`cluster` returns the cluster in force with a name, None if there is none.
+        """`cluster` returns the cluster in force with a given name, or None.
 
-        `secret` is the key of affinity cookies if no listener has a certificate; the same in all workers.
+        `secret` is the key of affinity cookies if no listener has a certificate. All workers have the same.
         """
         self.in_flight: RequestsInFlight[IngressRequest] = RequestsInFlight(shared.reactor)
         self._shared = shared
@@ -281,7 +281,7 @@ class LazyIngresses:
         access_log: Recorder | None,
         spans: Spans | None = None,
     ) -> Ingresses | None:
-        """Make the ingresses of a configuration next to those in force; None if there is no Ingress listener."""
+        """Create the ingresses of a new configuration; None if it has no Ingress listener. Those in force stay."""
         if not any(listener.serves is model.Serves.INGRESS for listener in config.listeners):
             return None
         from mcproxy.services.ingress.live_ingresses import Ingresses
@@ -321,7 +321,7 @@ class LazyIngresses:
         return self._resources
 
     def stop(self) -> None:
-        """End everything at once; to be called when the requests are cut."""
+        """End everything at once. Call it after the requests are cut."""
         if self._batch is not None:
             self._batch.close()
         if self._pods is not None:
@@ -358,7 +358,7 @@ class ProbedAvailability:
 
 
 def use_registrations(known: Availability, config: model.Config) -> None:
-    """Have the availability follow a configuration."""
+    """Have the availability cover the API services of a configuration."""
     known.use({server.name: server.api_services for server in config.servers if server.api_services})
 
 
@@ -366,20 +366,20 @@ class SharedLimits:
     """The limits shared with other replicas; created when a configuration first has such a limit."""
 
     def __init__(self, reactor: Any, table: Callable[[], SharedMemory]) -> None:
-        """`table` returns the shared memory; it is called when there is something to share."""
+        """`table` returns the shared memory; it is called when a limit is first shared."""
         self._reactor = reactor
         self._table = table
         self._agent: LeaseAgent | None = None
 
     @property
     def figures(self) -> dict[str, Any] | None:
-        """The shared state as the command `status` shows it; None where nothing is shared."""
+        """The shared state for the command `status`; None if no limit is shared."""
         if self._agent is None or not self._agent.limits:
             return None
         return {"replicas": self._agent.replicas, "away": self._agent.away, "limits": self._agent.limits}
 
     def configured(self, config: model.Config) -> None:
-        """A configuration is in force."""
+        """Apply the limits of a configuration that came into force."""
         state = config.daemon.shared_state
         if self._agent is None:
             if state is None or not any(control.shared for control in config.flow_controls):
@@ -388,13 +388,13 @@ class SharedLimits:
         self._agent.configure(state.redis if state is not None else None, _replica_limits(config))
 
     async def stop(self) -> None:
-        """Leave the replicas: the others get this one's shares at once. Takes half a second at most."""
+        """Release this replica's shares to the other replicas, within half a second."""
         agent, self._agent = self._agent, None
         if agent is not None:
             await agent.stop()
 
     def abort(self) -> None:
-        """End at once: the other replicas get this one's shares when its leases have expired."""
+        """End at once. The other replicas get this replica's shares when its leases expire."""
         agent, self._agent = self._agent, None
         if agent is not None:
             agent.abort()
@@ -430,7 +430,7 @@ def _replica_limits(config: model.Config) -> Iterator[LeasedLimit]:
             continue
         if control.type is FlowControlType.TOKEN_BUCKET:
             yield LeasedLimit(LimitId(control.name, "bucket", control.per), control.qps, control.burst)
-        if control.max:  # 0 refuses all, which needs no engine
+        if control.max:  # a limit of 0 refuses all requests without shared state
             yield LeasedLimit(LimitId(control.name, "short", control.per), control.max)
         if control.max_long_running:
             yield LeasedLimit(LimitId(control.name, "long", control.per), control.max_long_running)

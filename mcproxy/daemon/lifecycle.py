@@ -2,9 +2,9 @@
 
     STARTING -> SERVING -> STOPPING -> STOPPED        reloads happen while SERVING
 
-It drives the `DaemonService`, the proxy itself (`daemon.service`, or all of its processes), and defines the order of
-operations: nothing serves before everything can, a reload changes nothing before all of it is known to work, and a
-shutdown cuts no request before its timeout has expired.
+It drives the proxy (`DaemonService`: `daemon.service`, or all processes) and defines the order of operations. Serving
+starts when all parts are ready. A reload takes effect only when all of it is known to work. A shutdown cuts a request
+only after its timeout.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 log = Logger(__name__)
 
 _FINISH_SECONDS = 25.0
-"""The limit of a shutdown after its drain, in seconds."""
+"""Limit of the time that a shutdown takes after its drain (seconds)."""
 _ANSWERED_WITHIN = 0.1
-"""Seconds for sending the answer to `mcproxy upgrade`, before open requests are ended."""
+"""Seconds to send the answer to `mcproxy upgrade` before open requests are ended."""
 
 
 class State(enum.StrEnum):
@@ -56,7 +56,7 @@ class State(enum.StrEnum):
 
 
 class Daemon:
-    """One daemon. Callers use `start` and `stop`; `exit_status` is valid once it has stopped."""
+    """The daemon. Callers use `start` and `stop`; `exit_status` is valid after it has stopped."""
 
     def __init__(self, service: DaemonService, dependencies: Dependencies) -> None:
         self.state = State.STARTING
@@ -66,7 +66,7 @@ class Daemon:
         self._reactor = dependencies.reactor
         self._config = Config()
         self._control = DaemonControlSocket(self._reactor, lambda: commands_of(self))
-        self._applying = DeferredLock()  # held while a reload is applied, and for good once a stop has begun
+        self._applying = DeferredLock()  # held while a reload is applied, and permanently once a stop has begun
         self._reload = Reloader(self, dependencies)
         self._certificates = CertificateWatch(self, dependencies, lambda: self._reload.running)
         self._started_at = self._reactor.seconds()
@@ -80,17 +80,17 @@ class Daemon:
             notifier=dependencies.notifier,
             systemd_sockets=dependencies.systemd_sockets,
         )
-        self._retiring = False  # replaced by another daemon, and no stop was requested since
+        self._retiring = False  # another daemon replaced this one, and no stop was requested since
         self._watchdog = LoopingCall(dependencies.notifier.watchdog)
         self._watchdog.clock = self._reactor
 
     async def start(self, loaded: Loaded) -> None:
-        """Start serving. On an error log it and stop: with status 78 if the file is wrong, else 1."""
+        """Start serving. An error is logged and stops the daemon, with status 78 for an invalid file, else 1."""
         takeover = self._dependencies.takeover
         try:
             if takeover is None:
                 await self._control.claim(loaded.config)
-                if self.state is not State.STARTING:  # stopped while it waited
+                if self.state is not State.STARTING:  # stopped while waiting
                     self._control.free()
                     return
                 await self._service.start(loaded.config)
@@ -132,13 +132,13 @@ class Daemon:
         )
 
     async def _take_control(self, takeover: Takeover, config: Config) -> None:
-        """Have the other daemon free the control socket, and open it, once everything can serve."""
+        """Once all parts are ready, have the other daemon free the control socket, and open it."""
         await takeover.prepared([str(listener.bind) for listener in config.listeners])
         if self.state is State.STARTING:
             await self._control.claim(config)
 
     def give_way(self, why: str) -> None:
-        """End at once, since the daemon that was to be replaced has aborted the upgrade and continues."""
+        """End at once, because the old daemon has aborted the upgrade and continues."""
         if self.state is State.STOPPED:
             return
         log.error("the previous daemon continues; this one ends", event="takeover_cancelled", cause=why)
@@ -164,7 +164,7 @@ class Daemon:
         reopened.addCallback(lambda _: log.info("log files are reopened", event="log_files_reopened"))
 
     def stop(self) -> None:
-        """SIGTERM, SIGINT: shut down gracefully; the second time, end at once."""
+        """SIGTERM, SIGINT: shut down gracefully. A second signal ends the daemon at once."""
         if self._retiring:
             self._retiring = False
             log.info(
@@ -231,7 +231,7 @@ class Daemon:
             successor = self._replacement.successor
             if successor is None:
                 log.info("mcproxy has stopped", event="daemon_stopped", cut=sum(cut.values()), **counts)
-            else:  # both write to the same log
+            else:  # both daemons write to the same log
                 replaced = "mcproxy has stopped; the daemon that replaced it serves"
                 log.info(
                     replaced,
@@ -241,7 +241,7 @@ class Daemon:
                     cut=sum(cut.values()),
                     **counts,
                 )
-        self._reactor.callLater(0, self._reactor.stop)  # the next iteration: the control socket removes its file before
+        self._reactor.callLater(0, self._reactor.stop)  # later: the control socket removes its file before
 
     # -- replacing the program (`daemon.replacement`) ------------------------
 
@@ -255,9 +255,9 @@ class Daemon:
         Deferred.fromCoroutine(self.upgrade()).addErrback(failed)
 
     async def upgrade(self) -> Successor:
-        """Start the new program and end when it serves; return the daemon that has replaced this one.
+        """Start the new program, and end this daemon when the new one serves; return the new daemon.
 
-        Raises DaemonError, with nothing changed; it is logged.
+        On an error nothing has changed; the error is logged and raised as DaemonError.
         """
         successor = await self._replacement.run()
         self.state = State.STOPPING
@@ -279,7 +279,7 @@ class Daemon:
             self._watchdog.stop()
 
     async def _retire(self, successor: Successor) -> None:
-        """End open requests like those of listeners that a reload removes; the control socket is the successor's."""
+        """End open requests as those of removed listeners. The successor has the control socket."""
         timeout = self._config.daemon.drain_timeout
         self._stops_by = self._reactor.seconds() + timeout + _FINISH_SECONDS
         log.info(
@@ -306,7 +306,7 @@ class Daemon:
         return self._service.metrics.counts
 
     async def apply(self, config: Config) -> None:
-        """Apply `config`, or change nothing: a new control socket is opened first, and closed if the rest fails."""
+        """Apply `config`, or change nothing. A new control socket is opened first, and closed if a later step fails."""
         async with self._applying:
             successor = self._replacement.successor
             if successor is not None:
@@ -322,7 +322,7 @@ class Daemon:
             self._dependencies.observer.configure(config.logging)
 
     def notify_ready(self, status: str = "") -> None:
-        """Tell systemd that the daemon serves, if it does; `status` describes a problem."""
+        """Notify systemd that the daemon is ready, if it serves; `status` describes a problem."""
         if self.state is State.SERVING:
             counts = ", ".join(f"{number} {name}" for name, number in entry_counts(self._config).items())
             self._dependencies.notifier.ready(status or f"serving: {counts}")
@@ -367,9 +367,9 @@ class Daemon:
         return await self._service.collect_requests()
 
     async def collect_checks(self) -> Sequence[Check]:
-        """Return the checks of /readyz that concern the whole daemon. A failed reload is shown, but does not fail
-        readiness.
-        """
+        """Return the checks of /readyz for the whole daemon.
+
+        They include a failed reload, which does not fail readiness."""
         return [self._reload.check(), *await self._service.collect_checks()]
 
     def reload(self) -> Deferred[ReloadResult]:

@@ -1,8 +1,7 @@
-"""The listeners of a process: those in force, those that a reload adds, and removed ones until their requests have
-ended.
+"""The listeners of a process: those in force, those that a reload adds, and removed ones with unfinished requests.
 
-A listener is kept across a reload if its address is unchanged, whatever else about it changes. `RemovedByReload`
-decides which requests a reload ends because it has removed an object that they use.
+A reload keeps a listener if its address is unchanged, even if other settings of it change. `RemovedByReload` decides
+which requests a reload ends because it has removed an object that they use.
 """
 
 from __future__ import annotations
@@ -37,20 +36,20 @@ if TYPE_CHECKING:
 
 
 _UNUSED = 0.5
-"""Seconds that the newest connections may take to send their first request, once the listeners are closed."""
+"""Seconds within which the newest connections must send their first request after the listeners are closed."""
 _FLUSH = 2.0
-"""Seconds that connections may take to send their last answer and close, after the last request."""
+"""Seconds within which connections must send their last response and close, after the last request."""
 _FLUSH_STEP = 0.02
 _LABELS: dict[str, tuple[Family, tuple[str, ...]]] = {
     "accepted": (CONNECTIONS, ()),
     **{reason: (CONNECTIONS_REFUSED, (reason,)) for reason in ("connections", "connectionsPerClient", "proxy")},
     **{result: (HANDSHAKES, (result,)) for result in ("ok", "failed", "abandoned")},
 }
-"""By the names of `net.listen.Listener.counts`."""
+"""Metric family and labels by the names of `net.listen.Listener.counts`."""
 
 
 class LiveListener:
-    """One bound address. A reload that keeps the address keeps the LiveListener, whatever else it changes."""
+    """A listener with a bound address. A reload that keeps the address keeps the LiveListener."""
 
     def __init__(
         self,
@@ -75,7 +74,7 @@ class LiveListener:
     def update(self, config: model.ListenerConfig, runtime: Runtime) -> None:
         """Apply a new configuration of the same address, from the next request and the next connection on.
 
-        Connections keep their limits; those of a protocol that is no longer spoken end after their current requests.
+        Connections keep their limits. Connections of a disabled protocol end after their current requests.
         """
         self.config = config
         factory = self.factory
@@ -93,10 +92,10 @@ class LiveListener:
         self.socket.update(_settings(config, runtime))
 
     def open(self, replacing: Sequence[LiveListener] = ()) -> None:
-        """Bind. Raises BindError, and DaemonError for a plain-text socket of systemd that other hosts or users can
-        reach.
+        """Bind the address. Raises BindError.
 
-        `replacing` are the listeners on the same port that the reload removes; the address may overlap with theirs.
+        Raises DaemonError for a plain-text socket of systemd that other hosts or users can reach.
+        `replacing` are the removed listeners on the same port, whose addresses can overlap with this one.
         """
         self.socket.open(replacing=[live.socket for live in replacing])
         if self.config.tls is None and isinstance(self.config.bind, model.SystemdBind):
@@ -111,9 +110,9 @@ class LiveListener:
                 )
 
     def close(self, *, handed_over: bool = False) -> None:
-        """Stop accepting, and close each connection after its request; an idle one after 0.5 s.
+        """Stop accepting, and close each connection after its request, or if idle after 0.5 s.
 
-        Connections queued by the kernel are accepted first, unless another process accepts from these sockets.
+        Connections in the kernel's queue are accepted first, unless another process accepts from these sockets.
         """
         if handed_over:
             self.socket.release()
@@ -138,7 +137,7 @@ class LiveListener:
 
 
 def _refusal(config: model.ListenerConfig) -> Callable[[ServerConnection, ProtocolError], Refusal]:
-    """Return what answers a request to a listener that violates the protocol."""
+    """Return the function that makes the response to a request which violates the protocol."""
     if config.serves is not model.Serves.INGRESS:
         return refusal
     from mcproxy.services.ingress.ingress_handler import refusal as plain_refusal
@@ -147,9 +146,9 @@ def _refusal(config: model.ListenerConfig) -> Callable[[ServerConnection, Protoc
 
 
 def _is_harmless(listener: model.ListenerConfig) -> bool:
-    """Whether everybody may read the responses of a listener, in plain text.
+    """Whether a listener can serve plain text, since its responses are public.
 
-    An ingress is in plain text if the file says so: public pages, redirects to TLS.
+    An ingress serves plain text if so configured, for public pages and redirects to TLS.
     """
     if listener.serves is model.Serves.INGRESS:
         return True
@@ -168,10 +167,10 @@ def _settings(config: model.ListenerConfig, runtime: Runtime) -> ListenerSetting
 
 @dataclass(frozen=True, slots=True)
 class PreparedListeners:
-    """The changes of a reload that is not in force yet."""
+    """The changes to listeners by a reload that is not in force yet."""
 
     opened: Mapping[str, LiveListener]
-    """The new listeners by address; they do not accept yet."""
+    """The new listeners by address, which do not accept connections yet."""
     unix_before: Sequence[tuple[LiveListener, model.UnixBind]]
     """The unix sockets whose mode or group was changed, with the former values."""
 
@@ -210,7 +209,7 @@ class Listeners:
     def prepare(self, config: model.Config, runtime: Runtime) -> PreparedListeners:
         """Open the listeners with a new address, and change the mode and group of unix sockets that stay.
 
-        Raises BindError, DaemonError and OSError, with everything as it was before.
+        If it raises BindError, DaemonError or OSError, nothing has changed.
         """
         opened: dict[str, LiveListener] = {}
         changed: list[tuple[LiveListener, model.UnixBind]] = []
@@ -236,7 +235,7 @@ class Listeners:
     def commit(self, prepared: PreparedListeners, config: model.Config, runtime: Runtime) -> list[LiveListener]:
         """Serve new requests and connections with `runtime`; return the listeners that `config` has removed.
 
-        Those accept until `remove` closes them.
+        Removed listeners accept connections until `remove` closes them.
         """
         listeners: dict[str, LiveListener] = {}
         for listener in config.listeners:
@@ -251,27 +250,27 @@ class Listeners:
         return removed
 
     def remove(self, listeners: Collection[LiveListener]) -> None:
-        """Close listeners that `commit` has returned; they are counted until `forget`."""
+        """Close listeners that `commit` returned. Their connections are counted until `forget`."""
         for live in listeners:
             live.close()
         self._removed.update(listeners)
 
     def forget(self, listeners: Collection[LiveListener]) -> None:
-        """End removed listeners, whose requests have ended."""
+        """End removed listeners, after their requests have ended."""
         self._counts.add(listeners)
         for live in listeners:
             live.abort()
             self._removed.discard(live)
 
     async def flushed(self, listeners: Sequence[LiveListener] | None = None) -> None:
-        """Wait, 2 s at most, until connections have sent their last responses and are closed; None: all connections."""
+        """Wait at most 2 s until connections have sent their last responses and closed; None: of all listeners."""
         chosen = self.all if listeners is None else listeners
         until = self._reactor.seconds() + _FLUSH
         while any(live.socket.connections for live in chosen) and self._reactor.seconds() < until:
             await deferLater(self._reactor, _FLUSH_STEP)
 
     def begin_drain(self) -> None:
-        """Ask clients to close kept connections, with the next response; new connections are accepted."""
+        """Close keep-alive connections with their next response. New connections are still accepted."""
         for live in self.all:
             live.factory.begin_drain()
 
@@ -281,9 +280,9 @@ class Listeners:
             live.close()
 
     def hand_over(self, addresses: Collection[str]) -> None:
-        """Close as `close` does, but leave the sockets of `addresses`, with their queued connections, to another
-        process.
-        """
+        """Close as `close` does.
+
+        But leave the sockets of `addresses`, with their queued connections, to another process."""
         for address, live in self._in_force.items():
             live.close(handed_over=address in addresses)
 
@@ -300,13 +299,13 @@ class Listeners:
         return [(address, sock.fileno()) for address, live in self._in_force.items() for sock in live.socket.sockets]
 
     def restore_sockets(self) -> None:
-        """Undo changes to these sockets by another daemon that shared them and is gone."""
+        """Undo changes of the listening sockets by another daemon that shared them and has ended."""
         for live in self._in_force.values():
             live.socket.restore()
 
 
 def _same_port(old: LiveListener, bind: model.Bind, stay: Collection[str]) -> bool:
-    """Whether `old` may block a listener on `bind`."""
+    """Whether `old` can make binding `bind` fail: a removed TCP listener on the same port."""
     before = old.config.bind
     return (
         isinstance(before, model.TCPBind)
@@ -324,7 +323,7 @@ class ListenerCounts:
         self._before: WeakKeyDictionary[LiveListener, tuple[Counter[str], Counter[str]]] = WeakKeyDictionary()
 
     def add(self, listeners: Iterable[LiveListener]) -> None:
-        """Add the counts of these listeners; those of a closed listener must be added before it is forgotten."""
+        """Add the counts of these listeners. A closed listener's counts must be added before `Listeners.forget`."""
         for live in listeners:
             connections, floods = self._before.get(live, (Counter(), Counter()))
             now: tuple[Counter[str], Counter[str]] = Counter(live.socket.counts), Counter(live.factory.protection)
@@ -338,9 +337,9 @@ class ListenerCounts:
 
 
 class RemovedByReload:
-    """Whether a reload has removed what a request uses: its listener, server, cluster or endpoint.
+    """Decides whether a reload has removed the listener, server, cluster or endpoint that a request uses.
 
-    A cluster that its server no longer serves, and a server that its listener no longer has, count as removed.
+    A cluster counts as removed if its server no longer serves it, and a server if its listener no longer has it.
     """
 
     def __init__(
@@ -366,7 +365,7 @@ class RemovedByReload:
         owners = self._owners.get(server.name, {})
         if service is not None:
             return owners.get((service.group, service.version)) != service.cluster
-        # A path that names one of several clusters is for that cluster's own API.
+        # A path with the name of one of several clusters leads to that cluster's own API.
         of_root = server.only_cluster is not None or request.served is not None
         return of_root and info.is_resource and (info.group, info.version) in owners
 

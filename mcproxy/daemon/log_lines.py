@@ -1,12 +1,12 @@
-"""The formats of a line of the daemon's log, and the choice for standard error. Pure, but for detecting the stream.
+"""The formats of lines of the daemon's log, and the choice of the format for standard error.
 
-`key=value` (logfmt), the same with the journal's prefix, JSON, and text in columns for a terminal:
+Formats are `key=value` (logfmt), the same with the journal's priority prefix, JSON, and columns for a terminal:
 
     2026-11-21T11:42:00.123Z level=warn event=endpoint_out msg="an endpoint is out" cluster=east endpoint=a cause="…"
 
-`event` is a stable name to alert on (`observe.events` has all of them), `msg` a sentence for people. Peers choose many
-values of an event, so values are escaped and bounded: no peer can forge a line or fill the disk with one. Only bugs are
-logged with a traceback, in one field of the same line.
+`event` is a stable name for alerts (`observe.events` lists all names), `msg` a sentence for people. Peers choose many
+values of an event. So values are escaped and limited, and no peer can forge a line or fill the disk with one. Only bugs
+are logged with a traceback, in one field of the same line.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from mcproxy.kube.numbers import plain_number
 from mcproxy.observe.events import EVENTS
 
 LONGEST_VALUE = 1000
-"""Limit of a value (characters, escaped); a traceback may have eight times as many. Together they stay below journald's
-limit of a line (48 KiB, journald.conf(5) LineMax=), at which it would split the line.
+"""Limit of an escaped value (characters); of a traceback, eight times as many. So a line stays below journald's limit
+(48 KiB, journald.conf(5) LineMax=), at which journald would split it.
 """
 MOST_FIELDS = 24
 LEVELS = {"debug": 0, "info": 1, "warn": 2, "error": 3, "critical": 3}
 NAMES = ("debug", "info", "warn", "error")
-_PRIORITIES = (7, 6, 4, 3)  # of syslog(3), which sd-daemon(3) takes in front of a line
+_PRIORITIES = (7, 6, 4, 3)  # syslog(3) priorities, which sd-daemon(3) reads from a line's prefix
 _FIRST = ("process", "server", "listener", "cluster", "endpoint", "client", "user")
 _LAST = ("cause", "todo")
 _INTERNAL = frozenset(
@@ -41,14 +41,14 @@ Format = Callable[[LogEvent], str]
 """Returns an event of `twisted.logger` as a line, with its line end."""
 _INDENT = " " * 15
 _WIDTH = 40
-"""The least width of a sentence in columns, so that the fields of short ones are aligned."""
+"""Columns to which a short sentence is padded, so that the fields of lines are aligned."""
 _DIM, _RESET = "\x1b[2m", "\x1b[0m"
 _LEVEL_COLOURS = (_DIM, "\x1b[32m", "\x1b[33m", "\x1b[1;31m")
 _OWN_LINE = ("cause", "todo")
 
 
 def escape(text: str, longest: int = LONGEST_VALUE) -> str:
-    """Return `text` cut to about `longest` characters, with quotes, backslashes and everything unprintable escaped."""
+    """Return `text` cut to about `longest` characters, with quotes, backslashes and unprintable ones escaped."""
     if len(text) <= longest and text.isprintable() and '"' not in text and "\\" not in text:
         return text
     parts: list[str] = []
@@ -103,7 +103,7 @@ def severity(event: LogEvent) -> int:
 
 
 def name_of(event: LogEvent) -> str:
-    """Return the name of an event; those of libraries share one."""
+    """Return the name of an event; all events of libraries have the same name."""
     name = event.get("event")
     if isinstance(name, str):
         return name
@@ -111,7 +111,7 @@ def name_of(event: LogEvent) -> str:
 
 
 def sentence(event: LogEvent) -> str:
-    """Return what happened, in words."""
+    """Return the message of an event, a sentence for people."""
     text = formatEvent(event).strip() or event.get("log_namespace", "event")
     return text if event.get("suppressed") is None else f"{text} (more lines like this were suppressed)"
 
@@ -153,7 +153,7 @@ def format_journal(event: LogEvent) -> str:
 
 
 def format_json(event: LogEvent) -> str:
-    """Return an event as a JSON object in one line: the names of the fields are the same, and `time` is the first."""
+    """Return an event as a JSON object in one line, with the same field names and `time` as the first field."""
     parts = [f'"time":"{stamp(event)}"', f'"level":"{NAMES[severity(event)]}"', f'"event":{_json(name_of(event))}']
     parts.append(f'"msg":{_json(sentence(event))}')
     parts.extend(f"{_json(name)}:{_json(value)}" for name, value in fields(event))
@@ -189,14 +189,14 @@ def _json(value: object, longest: int = LONGEST_VALUE) -> str:
     quoted = encode_basestring_ascii(text[:longest])
     if len(text) <= longest and len(quoted) <= longest + 2:
         return quoted
-    while len(quoted) > longest + 2:  # an escaped character has up to twelve
+    while len(quoted) > longest + 2:  # an escaped character takes up to twelve
         text = text[: len(text[:longest]) * longest // len(quoted)]
         quoted = encode_basestring_ascii(text)
     return quoted[:-1] + '..."'
 
 
 def terminal_format(*, colours: bool) -> Format:
-    """Return a function that formats events, with colours or without."""
+    """Return a function that formats events for a terminal, with or without colours."""
     dim, reset = (_DIM, _RESET) if colours else ("", "")
 
     def format_event(event: LogEvent) -> str:
@@ -231,8 +231,8 @@ class Stream(Enum):
 def stream_of(fd: int, environ: Mapping[str, str]) -> Stream:
     """Return the kind of stream of a descriptor.
 
-    systemd gives the device and inode number of the journal's socket in JOURNAL_STREAM (systemd.exec(5)). Comparing
-    them shows whether the descriptor is still that socket or was redirected.
+    systemd sets JOURNAL_STREAM to the device and inode number of the journal's socket (systemd.exec(5)). A comparison
+    with the descriptor's shows whether it is still that socket or was redirected.
     """
     try:
         found = os.fstat(fd)

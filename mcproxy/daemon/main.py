@@ -1,6 +1,6 @@
-"""Builds and runs a daemon: reads the file, chooses the reactor and starts the service, in this order.
+"""Builds and runs a daemon: reads the configuration, chooses the reactor and starts the service, in this order.
 
-Linux only: it requires epoll and SO_PEERCRED.
+It requires epoll and SO_PEERCRED, so Linux.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Load = Callable[[str], "Loaded"]
 _SENTENCES = {"config_error": "configuration error", "daemon_start_failed": "mcproxy does not start"}
 
 MakeService = Callable[..., DaemonService]
-"""``(reactor, *, parts, request_logs) -> Service``, as `daemon.service.SingleProcessService` is made."""
+"""``(reactor, *, parts, request_logs) -> Service``, the signature of `daemon.service.SingleProcessService`."""
 
 
 def run(
@@ -61,8 +61,8 @@ def run(
 ) -> int:
     """Run a daemon with the configuration file `path` until it is stopped, and return its exit status.
 
-    0 after a shutdown, 78 (EX_CONFIG) for an invalid file, 1 for any other failure to serve.
-    `load` is called in a thread for each reload; it raises ConfigErrors. `hangup_stops`: SIGHUP stops it.
+    The status is 0 after a shutdown, 78 (EX_CONFIG) for an invalid file, 1 for any other failure to serve.
+    Each reload calls `load` in a thread; it raises ConfigErrors. With `hangup_stops`, SIGHUP stops the daemon.
     Call `signals.ignore_until_ready` before it.
     """
     if not sys.platform.startswith("linux"):
@@ -127,10 +127,10 @@ def run(
 
 
 def _print_error(event: str, cause: str, errors: TextIO, todo: str = "") -> None:
-    """Print an error before the log is set up: on a terminal as `check` does, else as a line of the log, in text since
-    `logging.format` is not known yet.
+    """Print an error before the log is set up: on a terminal as `check` does, else as a line of the log.
 
-    Alerts match the event's name, and the journal has its priority.
+    The line is in text, because `logging.format` is not known yet. Alerts match its event name, and the journal has
+    its priority.
     """
     stream = standard_error()
     if errors is not sys.stderr or stream is Stream.TERMINAL:
@@ -143,9 +143,9 @@ def _print_error(event: str, cause: str, errors: TextIO, todo: str = "") -> None
 
 
 def _takeover() -> Takeover | None:
-    """Return the hand-over of the daemon that this one was started to replace; None if there is none. Raises
-    DaemonError.
-    """
+    """Return the hand-over from the daemon that this one replaces; None if it replaces no daemon.
+
+    Raises DaemonError."""
     if "MCPROXY_HANDOVER" not in os.environ:
         return None
     from mcproxy.daemon.upgrade import Takeover
@@ -160,7 +160,7 @@ def _service_maker(
     observer: LineObserver,
     admin: DaemonAdmin,
 ) -> MakeParts:
-    """Return a factory of the service, in this process or in several, with its log files."""
+    """Return a factory of the service (in one or several processes) and its log files."""
 
     def make_one(handed_over: HandedOver) -> ServiceParts:
         request_logs = RequestLogs(reactor, environ=os.environ)
@@ -210,8 +210,8 @@ def _dump(config: Config, form: str) -> str:
 def _in_thread(reactor: Any, work: Callable[[], T]) -> Deferred[T]:
     """Call `work` in a thread; return a Deferred with its result.
 
-    Not a thread of the reactor's pool: the process waits for those when it exits, and a file on a dead network file
-    system would keep it from exiting.
+    The thread is not from the reactor's pool, whose threads the process awaits at its exit: a file on a dead network
+    file system would block the exit.
     """
     outcome: Deferred[T] = Deferred()
 

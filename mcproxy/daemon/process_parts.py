@@ -1,4 +1,4 @@
-"""The parts that differ between the only process of a daemon and one of several; chosen at the start of the process."""
+"""The parts of a process that depend on whether the daemon has one or several processes; chosen at its start."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from mcproxy.upstream.upstream_context import UpstreamContext
 
 
 class AggregatesOwner(Protocol):
-    """The one owner of all live state of aggregates, as a Runtime needs it (`aggregate.aggregates.Aggregates`)."""
+    """The interface of the owner of all live aggregate state (`aggregate.aggregates.Aggregates`) for a Runtime."""
 
     def prepare(
         self,
@@ -41,9 +41,9 @@ class AggregatesOwner(Protocol):
         clusters: Mapping[str, Cluster],
         reviewers: Callable[[model.SubjectAccessReview], ReviewersByCluster],
     ) -> PreparedAggregates:
-        """Prepare a configuration; nothing that is live has changed until it is activated.
+        """Prepare a configuration. Live state changes only when it is activated.
 
-        `reviewers` returns, for cache times, the reviewers of users' rights in each member.
+        `reviewers` returns the reviewers of users' rights in each member, for given cache times.
         """
 
 
@@ -51,13 +51,13 @@ class AggregatesOfProcess(AggregatesOwner, Protocol):
     """The aggregates of a process: their live state, or the connection to the process that has it."""
 
     def follow_availability(self, availability: Availability) -> None:
-        """Mark unavailable API services as stale in the merged documents that this process makes."""
+        """Mark unavailable API services as stale in the merged documents of this process."""
 
     def figures(self) -> list[Figures]:
-        """Return the figures of each aggregate whose state is here (`daemon.status`)."""
+        """Return the figures of each aggregate whose state this process has (`daemon.status`)."""
 
     def checks(self) -> list[Check]:
-        """Return the readiness of each aggregate whose state is here."""
+        """Return the readiness of each aggregate whose state this process has."""
 
     def stop(self) -> None:
         """End everything at once, but for the caches."""
@@ -68,7 +68,7 @@ class AvailabilityOwner(Protocol):
 
     @property
     def known(self) -> Availability:
-        """The present availability; the same object over all reloads."""
+        """The current availability; the same object over all reloads."""
 
     def activate(self, config: model.Config, clusters: Mapping[str, Cluster]) -> None:
         """Follow a configuration that has come into force."""
@@ -78,7 +78,7 @@ class AvailabilityOwner(Protocol):
 
 
 class ServicesOfProcess(Protocol):
-    """Services of a process: their caches, or the reports of the process that has these."""
+    """Services of a process: their caches, or the reports of the process that has the caches."""
 
     @property
     def endpoints(self) -> EndpointTable:
@@ -88,13 +88,13 @@ class ServicesOfProcess(Protocol):
         """Follow a configuration that has come into force."""
 
     def figures(self) -> Figures:
-        """Return the figures of services, if the caches are here."""
+        """Return the figures of services, if this process has the caches."""
 
     async def leave(self) -> None:
         """Stop writing to clusters and free their Leases for other replicas, if this process writes."""
 
     def checks(self) -> list[Check]:
-        """Return the readiness of the caches, if they are here."""
+        """Return the readiness of the caches, if this process has them."""
 
     def stop(self) -> None:
         """End everything at once, but for the caches."""
@@ -102,21 +102,21 @@ class ServicesOfProcess(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessParts:
-    """The parts that `daemon.service.SingleProcessService` is made with. The defaults are those of one process."""
+    """The parts of a `daemon.service.SingleProcessService`. The defaults are for a daemon of one process."""
 
     sockets: ListeningSockets = field(default_factory=LocalSockets)
     make_aggregates: Callable[[Any, UpstreamContext, LazyMemberCaches], AggregatesOfProcess] = LazyAggregates
-    """``(reactor, shared, caches) -> owner``; the caches are the Service's."""
+    """``(reactor, shared, caches) -> owner``; the Service owns the caches."""
     make_services: Callable[[UpstreamContext, LazyMemberCaches], ServicesOfProcess] = LazyServices
     """``(shared, caches) -> owner``, likewise."""
     make_availability: Callable[[UpstreamContext], AvailabilityOwner] = ProbedAvailability
     """Makes the availability of API services."""
     limit_tables: LimitTables | None = None
-    """The tables of flow controls; None: each configuration has its own."""
+    """The tables of flow controls; None: each configuration has its own tables."""
     shared_limits: SharedLimits | None = None
-    """Limits over replicas; None where another process has them."""
+    """Limits over replicas; None: another process has them."""
     client_table: Callable[[str], ClientTable[Any]] = lambda address: ClientTable()
-    """Makes the table of the connections of a listener, by its address."""
+    """Returns the connection table of a listener, by its address."""
     metrics: Metrics = field(default_factory=Metrics)
     """The counts of this process."""
     batch_size: int = SIZE
@@ -126,4 +126,4 @@ class ProcessParts:
     secret: bytes = field(default_factory=lambda: os.urandom(32))
     """The key of affinity cookies if no listener has a certificate; random, the same in all workers."""
     health: HealthExchange | None = None
-    """The connection to the processes that share the health of endpoints; None: this one checks for itself."""
+    """The connection to processes that share the health of endpoints; None: this process makes its own checks."""

@@ -1,13 +1,12 @@
 """Sets up a process of the daemon: settings of the interpreter and the kernel, and the state directory.
 
-These are the garbage collector's thresholds, the limit of open files, the number of workers for this machine and, in
-process 1 of a container, the reaping of adopted processes: those whose parents have ended before them. Exec plugins
-leave such processes, and so do the plugins of a worker that was killed. Each keeps a process id, and a container may
-have few.
+These are the garbage collector's thresholds, the limit of open files and the number of workers. Process 1 of a
+container also reaps adopted processes, whose parents have ended before them. Exec plugins leave such processes, and so
+does a killed worker that ran plugins. Each unreaped process keeps a process id, and a container can have few of them.
 
-The folder of `daemon.stateDir` is made if it is missing, and refused if others have access to it. Its files hold
-objects that not all users of the clusters may see, so only the daemon's user may read it; and only that user may write
-it, since a restart trusts it.
+The folder `daemon.stateDir` is created if it is missing, and refused if other users have access. Its files hold
+objects that not all users of the clusters may see, and a restart trusts them. So only the daemon's user may read and
+write it.
 """
 
 from __future__ import annotations
@@ -34,30 +33,30 @@ _MAKE_DIRECTORY = "create it for the daemon's user, or let systemd do so with St
 def set_collector_thresholds() -> None:
     """Make the garbage collector search for cycles rarely.
 
-    A finished request leaves no cycles, but with Python's own thresholds some hundred requests in flight make it search
-    for cycles all the time: a tenth of their processor time.
+    A finished request leaves no cycles. But with Python's default thresholds, some hundred requests in flight trigger
+    constant searches for cycles, which take a tenth of their processor time.
     """
     gc.set_threshold(*_THRESHOLDS)
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit of open files to the hard one, and return it; a refusal leaves it as it was.
+    """Raise the soft limit of open files to the hard limit, and return it. If that is refused, keep the limit.
 
-    The soft limit is 1024 nearly everywhere, for the sake of programs that use select(2); those that do not raise it to
-    the hard limit by themselves, as Go's programs and nginx (worker_rlimit_nofile) do. A proxy needs two descriptors
-    for each request in flight. Children inherit it, except exec plugins, which must raise the limit themselves.
+    The soft limit is usually 1024, for programs that use select(2). Other programs raise it to the hard limit by
+    themselves, such as Go programs and nginx (worker_rlimit_nofile). A proxy needs two descriptors for each request in
+    flight. Children inherit the limit, except exec plugins, which must raise it themselves.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):  # a hard limit above what the kernel now allows (fs.nr_open)
+    with contextlib.suppress(OSError, ValueError):  # the hard limit is above the kernel's current maximum (fs.nr_open)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def worker_count(daemon: model.DaemonConfig) -> int:
-    """Return the number of workers; with `Auto` that of the cores that this process may run on (sched_getaffinity(2)).
+    """Return the number of workers; with `Auto` the number of cores for this process (sched_getaffinity(2)).
 
-    That is what taskset(1), systemd's CPUAffinity= and cpusets allow; a quota of processor time (cgroup cpu.max) counts
-    as no core less, since processes may use all cores for a part of each period.
+    taskset(1), systemd's CPUAffinity= and cpusets limit these cores. A quota of processor time (cgroup cpu.max) does
+    not reduce the number, since processes can use all cores for a part of each period.
     """
     if daemon.workers == model.AUTO:
         return min(len(os.sched_getaffinity(0)), model.MAX_WORKERS)
@@ -65,7 +64,7 @@ def worker_count(daemon: model.DaemonConfig) -> int:
 
 
 def reap_regularly(reactor: Any, *, has_plugins: Callable[[], bool]) -> None:
-    """Reap adopted processes from now on. `has_plugins` returns whether this process now runs exec plugins itself."""
+    """Start reaping adopted processes regularly. `has_plugins` returns whether this process runs exec plugins."""
     reaping = LoopingCall(lambda: reap(has_plugins=has_plugins()))
     reaping.clock = reactor
     reaping.start(REAP_INTERVAL, now=False)
@@ -74,9 +73,9 @@ def reap_regularly(reactor: Any, *, has_plugins: Callable[[], bool]) -> None:
 def reap(*, has_plugins: bool) -> list[int]:
     """Reap adopted processes that have ended, and return their ids.
 
-    Own ones are left to their owners: children of a supervisor are in its process group (`processes.children`), exec
-    plugins lead a session (`upstream.exec_process`). The kernel reports one ended process at a time, so one of our own
-    that is not reaped yet delays the rest to the next search.
+    Other code reaps our own children: a supervisor's are in its process group (`processes.children`), exec plugins lead
+    a session (`upstream.exec_process`). The kernel reports one ended process at a time. So an own child that is not
+    reaped yet delays the others until the next search.
     """
     reaped: list[int] = []
     while True:
@@ -95,10 +94,10 @@ def _is_own(pid: int, has_plugins: bool) -> bool:
 
 
 def prepare_state_directory(path: str) -> None:
-    """Make sure that `path` is a folder of this process's user alone. Raises DaemonError.
+    """Make sure that `path` is a folder to which only this process's user has access. Raises DaemonError.
 
-    It is made with mode 0700, but no folder above it: a missing one is more likely a typing error. The mode of an
-    existing folder is not changed: it may be the wrong folder.
+    A missing folder is created with mode 0700. A missing parent is an error, because the path is likely mistyped. The
+    mode of an existing folder is not changed, because it can be the wrong folder.
     """
     try:
         os.mkdir(path, 0o700)
@@ -109,13 +108,13 @@ def prepare_state_directory(path: str) -> None:
     except OSError as error:
         raise DaemonError(f"state directory {path}: {error.strerror}", todo=_MAKE_DIRECTORY) from error
     else:
-        os.chmod(path, 0o700)  # whatever the umask
+        os.chmod(path, 0o700)  # independent of the umask
 
 
 def state_directory_fault(path: str, owner: int | None) -> tuple[str, str] | None:
-    """Return what is wrong with an existing `path`, and the remedy; None: it can be used.
+    """Return the fault of an existing `path` and its remedy; None if the path is usable.
 
-    `owner` is the id of the daemon's user, None where that is not known.
+    `owner` is the id of the daemon's user; None if unknown.
     """
     try:
         found = os.stat(path)

@@ -1,7 +1,7 @@
 """A reload: reads the configuration file, lets the daemon apply it, and logs the result.
 
-Reloads run one at a time: a request during a reload is served by the next one, which starts after it. One reload serves
-all requests that came meanwhile, since it reads the files after the requests.
+Reloads run one at a time. Requests during a reload share one further reload, which starts after it, so that files are
+read after every request.
 
 `runtime` decides what is built anew and what is taken over, such as the certificates of each listener; files that are
 replaced without a reload are `certificate_watch`'s.
@@ -36,17 +36,17 @@ log = Logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ReloadResult:
-    """The result of a reload. Without `errors` the new configuration is in force, else the old one still is."""
+    """The result of a reload. Without `errors` the new configuration is in force, else still the old one."""
 
     errors: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     seconds: float = 0.0
     invalid: bool = False
-    """The errors are those of the files, as `mcproxy check` prints them, not those of applying the configuration."""
+    """Whether the errors are in the files, as `mcproxy check` prints them. Otherwise applying them has failed."""
     changes: tuple[ConfigChange, ...] = ()
     """The changes from the former configuration to the new one."""
     at: float = 0.0
-    """The time of its end: seconds since 1970."""
+    """The time of the reload's end: seconds since 1970."""
 
     @property
     def ok(self) -> bool:
@@ -54,7 +54,7 @@ class ReloadResult:
 
 
 class OneAtATime:
-    """Runs a coroutine function, one run at a time, with at most one more queued."""
+    """Runs a coroutine function, one run at a time, with at most one further run queued."""
 
     def __init__(self, reload: Callable[[], Awaitable[ReloadResult]]) -> None:
         self._reload = reload
@@ -83,7 +83,7 @@ class OneAtATime:
         def finished(result: ReloadResult | Failure) -> None:
             self._running = False
             for waiting in served:
-                waiting.callback(result)  # a Failure here becomes the waiting one's failure
+                waiting.callback(result)  # a Failure makes `waiting` fail
             if self._waiting and not self._running:
                 self._start()
 
@@ -100,7 +100,7 @@ class Reloader:
         self._dependencies = dependencies
         self._reactor = dependencies.reactor
         self._wall = wall_clock(dependencies.reactor)
-        self._warnings: frozenset[str] = frozenset()  # of the file as it was read last
+        self._warnings: frozenset[str] = frozenset()  # of the last read file
         self._one_at_a_time = OneAtATime(self._reload)
 
     @property
@@ -112,13 +112,13 @@ class Reloader:
         return self._one_at_a_time.request()
 
     def check(self) -> Check:
-        """Return the check of /readyz: a reload that failed is shown, but does not make the daemon unready."""
+        """Return the check of /readyz, which shows a failed reload but does not make the daemon unready."""
         refused = self.last is not None and not self.last.ok
         cause = "the last reload was refused; the previous configuration is in force" if refused else ""
         return Check("reload", cause, needed=False)
 
     def log_warnings(self, warnings: Sequence[str]) -> None:
-        """Log the warnings about a file that was read, except those that the file had when it was read before."""
+        """Log the warnings about a file, except warnings that were logged at its previous read."""
         for warning in warnings:
             if warning not in self._warnings:
                 log.warn("configuration warning", event="config_warning", cause=warning)
@@ -179,7 +179,7 @@ class Reloader:
 
 
 def error_text(error: Exception, place: str) -> str:
-    """Return what a command prints of an error."""
+    """Return the text of an error for the output of a command."""
     cause, todo = describe(error) or (f"{type(error).__name__}: {error}", "report this bug, with the log")
     return place + cause + (f"; {todo}" if todo else "")
 
@@ -188,7 +188,7 @@ def _entries_by_kind(changes: Sequence[ConfigChange]) -> dict[str, str]:
     """Return the changed entries by kind, each entry once, for a log line."""
     entries: dict[str, dict[str, None]] = {"added": {}, "removed": {}, "changed": {}}
     for change in changes:
-        kind = "changed" if change.key else change.kind  # a key that was added is a change of its entry
+        kind = "changed" if change.key else change.kind  # an added key is a change of its entry
         entries[kind][change.entry] = None
     return {kind: ", ".join(found) for kind, found in entries.items() if found} or {"changed": "nothing"}
 

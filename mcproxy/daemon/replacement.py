@@ -1,6 +1,6 @@
-"""Replacement of this daemon's program: the conditions of an attempt, and how a failed one is undone.
+"""Replacement of this daemon's program: checks the conditions of an attempt, and undoes a failed attempt.
 
-One attempt is an `upgrade.Upgrade`. No configuration is applied meanwhile.
+An attempt is an `upgrade.Upgrade`, during which no configuration is applied.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _REOPEN_DELAY, _REOPEN_TRIES = 0.5, 20
 
 
 class ReplaceableDaemon(Protocol):
-    """The daemon (`lifecycle.Daemon`)."""
+    """The interface of the daemon (`lifecycle.Daemon`) for a replacement."""
 
     @property
     def state(self) -> str: ...
@@ -44,11 +44,11 @@ class ReplaceableDaemon(Protocol):
         """Open the control socket again, unless it is open or there is none. Raises DaemonError."""
 
     def stop_watchdog(self) -> None:
-        """Stop the watchdog notifications to systemd: the new daemon sends them."""
+        """Stop the watchdog notifications to systemd, which the new daemon sends."""
 
 
 class Replacement:
-    """The attempts to replace the program, one at a time; the `upgrade.Upgradable` of each attempt."""
+    """Attempts to replace the program, one at a time. It is the `upgrade.Upgradable` of each attempt."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Replacement:
     async def run(self) -> Successor:
         """Start the new program; return the daemon that has replaced this one, and keep `applying` locked.
 
-        Raises DaemonError, with nothing changed; it is logged.
+        On an error nothing has changed; the error is logged and raised as DaemonError.
         """
         if self._begun:
             error = DaemonError("mcproxy is being replaced already", todo="wait for the outcome of that upgrade")
@@ -95,12 +95,12 @@ class Replacement:
         return self.successor
 
     def abort(self, why: str) -> None:
-        """Abort the attempt that is under way, unless its outcome is decided."""
+        """Abort the running attempt, unless its outcome is decided."""
         if self._upgrade is not None:
             self._upgrade.abort(why)
 
     async def _attempt(self) -> Successor:
-        """Make one attempt. Raises DaemonError; else the lock is held on return."""
+        """Make one attempt. On return, the lock is held. Raises DaemonError."""
         from mcproxy.daemon.upgrade import Upgrade, command_line
 
         await self._applying.acquire()
@@ -117,7 +117,7 @@ class Replacement:
             raise
 
     def _check_serving(self) -> None:
-        """Raise DaemonError if a stop came meanwhile."""
+        """Raise DaemonError if a stop was requested meanwhile."""
         if not self._daemon.serving:
             raise DaemonError("mcproxy is stopping")
 
@@ -132,7 +132,7 @@ class Replacement:
                 log, "the settings of a listening socket could not be restored", error, event="socket_not_restored"
             )
         for tries in itertools.count():  # until the process that has the control socket has ended
-            if not bool(self._daemon.serving):  # it may stop meanwhile: bool() makes mypy forget what it was
+            if not bool(self._daemon.serving):  # the daemon can stop meanwhile; bool() resets mypy's narrowing
                 return
             try:
                 self._daemon.open_control_socket()
@@ -145,7 +145,7 @@ class Replacement:
                     return
             await deferLater(self._reactor, _REOPEN_DELAY)
 
-    # -- what an upgrade does to this daemon (`upgrade.Upgradable`) ---------------------------------------------------
+    # -- called by an upgrade (`upgrade.Upgradable`) ---------------------------------------------------
 
     def sockets_to_hand_over(self) -> tuple[list[tuple[str, int]], Mapping[str, int]]:
         return self._service.listening, self._systemd_sockets.descriptors

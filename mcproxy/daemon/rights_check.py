@@ -1,8 +1,8 @@
 """Checks the proxy's own rights in each cluster, at the start and after each reload, and logs the missing ones.
 
-The rights are those that `mcproxy rbac` prints for the configuration (`identity.required_rights`). The checks run in
-the background: they never delay a start or a reload, a few clusters are checked at a time, and a cluster that cannot
-answer now is checked again later. A missing right is logged once.
+`mcproxy rbac` prints the same rights for the configuration (`identity.required_rights`). The checks run in the
+background, for a few clusters at a time, and never delay a start or a reload. A cluster that cannot answer is checked
+again later. A missing right is logged once.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ log = Logger(__name__)
 _AT_ONCE = 4  # clusters that are checked at the same time
 _FIRST_DELAY = 1.0  # seconds after the start or reload, for the first health checks
 _RETRY_DELAY = 15.0  # seconds until a cluster without a result is checked again
-_MOST_LINES = 10  # lines about a cluster with one right each; services need some thirty rights
-_FRESH = 60.0  # seconds within which a reload does not repeat the check of an unchanged cluster that grants everything
+_MOST_LINES = 10  # limit of log lines about a cluster, one per right; services need some 30 rights
+_FRESH = 60.0  # seconds within which a reload does not recheck an unchanged cluster without missing rights
 
-#: `mcproxy rbac` does not print this right: by default every authenticated user has it.
+#: A remedy. `mcproxy rbac` omits this right, because every authenticated user has it by default.
 _BASIC_USER = "bind the ClusterRole system:basic-user to the proxy's user, as clusters do by default"
 
 
 @dataclass(slots=True)
 class _ClusterRights:
-    """The state of one cluster."""
+    """The state of the check of one cluster."""
 
     cluster: Cluster
     rights: tuple[Right, ...]
     in_modes: Callable[[], tuple[Right, ...]]
-    """Returns the rights needed with constrained impersonation instead (KEP-5284)."""
+    """Returns the rights that constrained impersonation (KEP-5284) needs instead."""
     missing: tuple[Right, ...] = ()
-    checked_at: float | None = None  # the time of the answers for all `rights`
+    checked_at: float | None = None  # time at which answers for all `rights` were complete
     refused: bool = False  # the last review was refused
 
     def is_fresh(self, now: float) -> bool:
@@ -54,7 +54,7 @@ class _ClusterRights:
 
 
 class RightsCheckOfLeader:
-    """The checks of a daemon of several processes: only the leader makes them."""
+    """The checks of a daemon of several processes, which only the leader makes."""
 
     def __init__(self, reactor: Any, exchange: HealthExchange) -> None:
         self._check = RightsCheck(reactor)
@@ -63,7 +63,7 @@ class RightsCheckOfLeader:
         exchange.on_role(self._role_changed)
 
     def start(self, runtime: Runtime) -> None:
-        """As `RightsCheck.start`, now or once this process leads."""
+        """As `RightsCheck.start`, at once or when this process becomes the leader."""
         self._runtime = runtime
         self._role_changed()
 
@@ -73,7 +73,7 @@ class RightsCheckOfLeader:
         self._check.stop()
 
     def missing(self, cluster: str) -> tuple[str, ...] | None:
-        """As `RightsCheck.missing`; None in all processes but the leader."""
+        """As `RightsCheck.missing`; None in all processes except the leader."""
         return self._check.missing(cluster) if self._exchange.leads else None
 
     def _role_changed(self) -> None:
@@ -92,7 +92,7 @@ class RightsCheck:
         self._running: list[Deferred[None]] = []
 
     def start(self, runtime: Runtime) -> None:
-        """Check all clusters of `runtime`; checks that still run, for an earlier one, are cancelled."""
+        """Check all clusters of `runtime`, and cancel checks that still run for an earlier one."""
         self.stop()
         before, self._clusters = self._clusters, dict(_rights_by_cluster(runtime.config, runtime.clusters))
         now = self._reactor.seconds()
@@ -119,7 +119,7 @@ class RightsCheck:
             deferred.cancel()
 
     def missing(self, cluster: str) -> tuple[str, ...] | None:
-        """Return the rights that a cluster does not grant, in words; None while it has not answered."""
+        """Return the texts of the rights that a cluster does not grant; None until it has answered."""
         state = self._clusters.get(cluster)
         if state is None or state.checked_at is None:
             return None
@@ -131,7 +131,7 @@ class RightsCheck:
         run = self._running
 
         def failed(failure: Failure) -> None:
-            # The exception of a cancelled request depends on its progress; only the list shows that it was cancelled.
+            # A cancelled request can raise any exception, so only the list shows the cancellation.
             if self._running is run:
                 log.failure("checking the proxy's rights failed", event="internal_error", failure=failure)
 
@@ -139,22 +139,22 @@ class RightsCheck:
 
     async def _check_all(self, clusters: Iterator[_ClusterRights]) -> None:
         """Check all clusters, then repeat those without a result until each has one."""
-        run = self._running  # `stop` puts another list in its place
+        run = self._running  # `stop` replaces this list
         await deferLater(self._reactor, _FIRST_DELAY)
         while again := [state for state in clusters if self._running is run and not await self._check(state)]:
-            # A cancelled request fails as if the cluster were unreachable; only the list shows that it was cancelled.
+            # A cancelled request fails as if the cluster were unreachable. Only the list shows the cancellation.
             if self._running is not run:
                 return
             await deferLater(self._reactor, _RETRY_DELAY)
             clusters = iter(again)
 
     async def _check(self, state: _ClusterRights) -> bool:
-        """Ask one cluster for all rights; return False if it is to be asked again later."""
+        """Query one cluster about all rights; return False to query it again later."""
         name = state.cluster.name
         try:
             missing, modes = await missing_rights(state.cluster, state.rights, state.in_modes, self._reactor)
         except UnavailableError as error:
-            if error.kind == "403" and not state.refused:  # an API server that starts refuses everything for a moment
+            if error.kind == "403" and not state.refused:  # a starting API server refuses everything for a moment
                 state.refused = True
                 return False
             if error.kind in ("401", "403", "answer"):
@@ -166,7 +166,7 @@ class RightsCheck:
                     todo=_BASIC_USER if error.kind == "403" else error.todo,
                 )
                 return True
-            return False  # unreachable, which the health checks have logged
+            return False  # the cluster is unreachable, which the health checks log
         option = " --constrained" if modes else ""
         for words, purpose in _lines([right for right in missing if right not in state.missing]):
             log.warn(
@@ -187,9 +187,9 @@ class RightsCheck:
 
 
 def _lines(rights: Sequence[Right]) -> Iterator[tuple[str, str]]:
-    """Yield the log lines for missing rights, with their purpose: one for each right or, if they are many, for each
-    purpose.
-    """
+    """Yield the texts of log lines for missing rights, with their purpose.
+
+    There is one line for each right or, if there are many, for each purpose."""
     if len(rights) <= _MOST_LINES:
         yield from ((describe_right(right), right.why) for right in rights)
         return
@@ -201,7 +201,7 @@ def _lines(rights: Sequence[Right]) -> Iterator[tuple[str, str]]:
 
 
 def describe_right(right: Right) -> str:
-    """Return a right as RBAC's words in one line: `impersonate users`, `create tokenreviews.authentication.k8s.io`."""
+    """Return a right in terms of RBAC: `impersonate users`, `create tokenreviews.authentication.k8s.io`."""
     if right.path:
         return f"{right.verb} {right.path}"
     resource, slash, subresource = right.resource.partition("/")
@@ -213,7 +213,7 @@ def describe_right(right: Right) -> str:
 def _rights_by_cluster(config: model.Config, clusters: Mapping[str, Cluster]) -> Iterator[tuple[str, _ClusterRights]]:
     """Yield the clusters to which the proxy authenticates, with the rights that it needs there.
 
-    An API server that only extends another cluster's API is not checked: it serves no reviews.
+    An API server that only extends another cluster's API is not checked, because it serves no reviews.
     """
     wanted = rights_by_cluster(config)
     for cluster in config.clusters:

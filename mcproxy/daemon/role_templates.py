@@ -1,4 +1,4 @@
-"""The responses of `/bootstrap/GROUP` on an Admin listener: the roles that the API servers of a group need."""
+"""Makes the responses of `/bootstrap/GROUP` on an Admin listener: the roles that API servers of a group need."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mcproxy.daemon.runtime import Runtime
 
 _LASTS = 5.0
-"""Seconds for which a response is reused: each costs requests to API servers."""
+"""Seconds for which a response is reused, because each response costs requests to API servers."""
 _Owners = tuple[tuple[str, str, str], ...]
 
 
@@ -28,11 +28,10 @@ class RoleTemplates:
         self._recent: dict[str, tuple[_Owners, CachedCall[str]]] = {}
 
     async def text(self, group: str) -> str | None:
-        """Return the templates of all registered versions of `group` as YAML; for "", the paths of all groups that have
-        some.
+        """Return the templates of all registered versions of `group` as YAML; None if the group is not registered.
 
-        None: it is not registered. Raises StatusError (503) if an API server cannot be asked.
-        """
+        For "", return the paths of all groups with templates. Raises StatusError (503) if an API server cannot be
+        queried."""
         runtime = self._runtime()
         if runtime is None:
             raise retry_after(503, "the daemon is starting", 1)

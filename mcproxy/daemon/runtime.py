@@ -1,8 +1,8 @@
 """The Runtime: the live objects of one configuration.
 
-A Runtime is an immutable snapshot. `build` makes the next one while the current one stays in force, and reuses each
-object whose configuration is unchanged; nothing in force changes until the new one is complete and all its sockets are
-bound. Then one reference is swapped in each listener. A request keeps the pipeline that it started with.
+A Runtime is an immutable snapshot. `build` makes the next Runtime while the current one stays in force, and reuses each
+object whose configuration is unchanged. When the new one is complete and all its sockets are bound, each listener swaps
+one reference. A request keeps the pipeline with which it started.
 """
 
 from __future__ import annotations
@@ -55,19 +55,19 @@ class OpenAccessLog(Recorder, Protocol):
 
 
 class RequestLogOpener(Protocol):
-    """Opens the logs of requests (`observe.request_logs.RequestLogs`). Each method raises OSError."""
+    """Opens the logs of requests (`observe.request_logs.RequestLogs`). Its methods raise OSError."""
 
     def open_access(self, config: model.AccessLogConfig) -> OpenAccessLog: ...
 
     def open_audit(self, config: model.AuditLogConfig) -> AuditLog: ...
 
     def spans(self) -> Spans | None:
-        """Return the receiver of spans, if requests are traced; raises nothing."""
+        """Return the receiver of spans if requests are traced. This method does not raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessResources:
-    """Resources of the process that every Runtime is built with."""
+    """Resources of the process that every Runtime uses."""
 
     shared: UpstreamContext
     in_flight: APIRequestsInFlight
@@ -80,13 +80,13 @@ class ProcessResources:
     admin: AdminParts | None = None
     """The parts of Admin listeners; None in a process without listeners."""
     batch: RequestBatch[Request] | None = None
-    """Passes requests to metrics and logs; None: requests are not recorded."""
+    """Passes requests to metrics and logs; None if requests are not recorded."""
     review_bodies: HeldBodies | None = None
     """The budget for bodies of reviews from API servers; None in a process without listeners."""
     ingresses: LazyIngresses | None = None
     """None in a process without listeners."""
     services: ServicesOfProcess | None = None
-    """Has the endpoints of ingresses."""
+    """The endpoints of ingresses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Runtime:
             self.availability.activate(self.config, self.clusters)
         if self.ingresses is not None:
             self.ingresses.activate()
-        if self.services is not None:  # after the aggregates, whose stores it reads
+        if self.services is not None:  # after the aggregates, whose stores services read
             self.services.activate(self.config, self.clusters)
 
     def discard(self, keep: Runtime | None) -> None:
@@ -139,7 +139,7 @@ class Runtime:
 def build(config: model.Config, previous: Runtime | None, resources: ProcessResources) -> Runtime:
     """Make the Runtime of `config`, reusing the objects of `previous` whose configuration is equal.
 
-    Raises CredentialError, PairError or OSError; nothing has changed then.
+    If it raises CredentialError, PairError or OSError, nothing has changed.
     """
     clusters = {
         cluster.name: Cluster.build(
@@ -240,7 +240,7 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
 
 
 def _own_objects(config: model.Config, server: model.Server, resources: ProcessResources) -> list[OwnObjects]:
-    """Return the handler of requests for objects of a server with API services."""
+    """Return the handlers of requests for objects that the proxy itself answers, for a server with API services."""
     if not server.api_services or resources.availability is None:
         return []
     from mcproxy.apiservices.extension_authentication import trusted
@@ -298,9 +298,9 @@ def _documents(
     resources: ProcessResources,
     dispatch: Dispatch,
 ) -> Mapping[str, AggregateBackend]:
-    """Return the handlers of a single-cluster server's merged documents, by the cluster that requests go to.
+    """Return the handlers of a single-cluster server's merged documents, by the target cluster of requests.
 
-    A cluster that authenticates clients itself (`Passthrough`, without authentication here) answers them itself.
+    A cluster that authenticates clients itself (`Passthrough`, no authentication here) answers such requests itself.
     """
     if not server.api_services or not isinstance(server.backend, model.ClusterBackend) or aggregates is None:
         return {}
@@ -326,7 +326,7 @@ def _visibility(
     resources: ProcessResources,
     dispatch: Dispatch,
 ) -> ServiceVisibility:
-    """Return the decision who may discover the API services of a server."""
+    """Return the decision which users may discover the API services of a server."""
     from mcproxy.aggregate.discovery.service_visibility import ServiceVisibility
 
     backend, reads = server.backend, model.ReadsConfig()
@@ -366,7 +366,7 @@ def _listener_certificates(config: model.Config, tls: model.ListenerTLS) -> list
 def _request_logs(
     config: model.Config, previous: Runtime | None, resources: ProcessResources
 ) -> tuple[OpenAccessLog | None, AuditLog | None, RequestAuditor | None]:
-    """Return the logs of requests: open ones if their configuration is unchanged, else new ones. Raises OSError."""
+    """Return the logs of requests: the open logs if their configuration is unchanged, else new ones. Raises OSError."""
     before = None if previous is None else previous.config.logging
     access, audit = config.logging.access, config.logging.audit
     access_log: OpenAccessLog | None = None
@@ -395,7 +395,7 @@ def _request_logs(
 
 
 def _tracer(spans: Spans | None) -> RequestTracer | None:
-    """Return the tracer of requests to servers; None if they are not traced, or come to another process."""
+    """Return the tracer of requests to servers; None without tracing, or if another process receives requests."""
     if spans is None:
         return None
     from mcproxy.proxy.request_spans import RequestTracer

@@ -52,16 +52,16 @@ if TYPE_CHECKING:
 log = Logger(__name__)
 
 _OWNER_SPREAD = 1.5
-"""Seconds over which a reload spreads the end of watches on a group-version whose owner it changes."""
+"""Seconds over which a reload spreads the ends of watches on a group-version whose owner it changes."""
 _LEAVE = 3.0
-"""Seconds for freeing the Leases of clusters."""
+"""Limit of the time to free the Leases of clusters (seconds)."""
 SAVE_TIMEOUT = 10.0
-"""Seconds for saving the state of aggregates at a shutdown."""
+"""Limit of the time to save the state of aggregates at a shutdown (seconds)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedConfig:
-    """A configuration that can come into force: its Runtime is built, its new addresses are bound."""
+    """A configuration that can come into force, with a complete Runtime and its new addresses bound."""
 
     config: model.Config
     runtime: Runtime
@@ -154,7 +154,7 @@ class SingleProcessService:
         return self._report.checks(stopping=self._stopping)
 
     def described_requests(self, process: str) -> dict[str, Any]:
-        """Return the requests in flight for JSON: how many, and the oldest of them."""
+        """Return the number of requests in flight, and the oldest of them, for JSON."""
         return self._report.requests(process)
 
     async def collect_requests(self) -> dict[str, Any]:
@@ -162,15 +162,15 @@ class SingleProcessService:
         return merged([self.described_requests("mcproxy")])
 
     async def collect_checks(self) -> Sequence[Check]:
-        """Return the checks of the caches, as `dependencies.DaemonService` has it."""
+        """Return the checks of the caches, for the interface `dependencies.DaemonService`."""
         return self._report.cache_checks()
 
     async def count_running(self) -> int:
-        """Return `running`, as `dependencies.DaemonService` has it."""
+        """Return `running`, for the interface `dependencies.DaemonService`."""
         return self.running
 
     async def collect_figures(self) -> Figures:
-        """Return `figures`, as `dependencies.DaemonService` has it."""
+        """Return `figures`, for the interface `dependencies.DaemonService`."""
         return self.figures
 
     @property
@@ -179,7 +179,7 @@ class SingleProcessService:
         return self._parts.metrics
 
     async def collect_metrics(self) -> Metrics:
-        """Return `metrics`, as `dependencies.DaemonService` has it."""
+        """Return `metrics`, for the interface `dependencies.DaemonService`."""
         return self.metrics
 
     @property
@@ -193,7 +193,7 @@ class SingleProcessService:
         return tuple(self._listeners.in_force.values())
 
     async def start(self, config: model.Config, ready: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Build the Runtime, bind all listeners, await `ready`, then accept; raises with nothing left open."""
+        """Build the Runtime, bind all listeners, await `ready`, then accept. If it raises, nothing remains open."""
         prepared = await self.prepare(config)
         if ready is not None:
             try:
@@ -204,13 +204,13 @@ class SingleProcessService:
         self.commit(prepared)
 
     async def apply(self, config: model.Config) -> None:
-        """Apply `config`. Raises as `prepare`; nothing has changed then."""
+        """Apply `config`. If it raises, as `prepare` does, nothing has changed."""
         self.commit(await self.prepare(config))
 
     async def prepare(self, config: model.Config) -> PreparedConfig:
-        """Make everything that `config` needs next to the objects in force; `commit` or `discard` must follow.
+        """Create all objects of `config` while the old ones stay in force; `commit` or `discard` must follow.
 
-        Raises BindError, DaemonError, CredentialError, PairError or OSError; nothing has changed then.
+        If it raises BindError, DaemonError, CredentialError, PairError or OSError, nothing has changed.
         """
         before = self._runtime
         if config.daemon.state_dir is not None:
@@ -240,12 +240,12 @@ class SingleProcessService:
             self._end_removed(runtime, removed)
 
     def discard(self, prepared: PreparedConfig) -> None:
-        """Undo `prepare`: close what it opened."""
+        """Undo `prepare`: close the objects that it opened."""
         prepared.listeners.undo()
         prepared.runtime.discard(keep=self._runtime)
 
     def _end_removed(self, after: Runtime, removed: list[LiveListener]) -> None:
-        """End what the reload removed, within the drain timeout; everything else continues without a limit."""
+        """End requests that use removed objects, within the drain timeout. Other requests continue without a limit."""
         self._listeners.remove(removed)
         factories = {live.factory for live in removed}
         uses_removed = RemovedByReload(after.config, factories, self._listeners.in_force.values())
@@ -275,15 +275,14 @@ class SingleProcessService:
         self._listeners.forget(removed)
 
     def begin_shutdown(self) -> None:
-        """Let /readyz fail, and ask clients to close kept connections with the next response; new ones are accepted."""
+        """Fail /readyz, and close keep-alive connections after their next response. New ones are still accepted."""
         self._stopping = True
         self._listeners.begin_drain()
 
     async def drain(self, timeout: float) -> None:
-        """Wait for tunnels and followed logs to end, at most `timeout` seconds, then cut them; serve all other
-        requests.
+        """Wait at most `timeout` seconds for tunnels and followed logs to end, then cut them. Serve all other requests.
 
-        Then the state of aggregates is saved, while watches still run, for a daemon that takes over.
+        Then save the state of aggregates for a daemon that takes over, while watches still run.
         """
         await gather([self._in_flight.drain(timeout), self._ingresses.in_flight.drain(timeout)])
         await self.save()
@@ -306,11 +305,11 @@ class SingleProcessService:
         self._listeners.close()
 
     async def close_listeners(self) -> None:
-        """Do the same, as `dependencies.DaemonService` has it."""
+        """Do the same as `stop_accepting`, for the interface `dependencies.DaemonService`."""
         self.stop_accepting()
 
     async def finish(self) -> None:
-        """End watches, wait for short requests within fixed times, and close everything."""
+        """End watches and wait for short requests, each for a fixed time; then close everything."""
         await self._leave_clusters()
         await gather([self._in_flight.finish(), self._ingresses.in_flight.finish()])
         await self._listeners.flushed()
@@ -318,12 +317,12 @@ class SingleProcessService:
         self.abort()
 
     async def _leave_clusters(self) -> None:
-        """Free the Leases, so that other replicas write exported services; takes a few seconds at most."""
+        """Free the Leases, so that other replicas write exported services. Takes at most a few seconds."""
         leaving = Deferred.fromCoroutine(self._services.leave())
         try:
             await leaving.addTimeout(_LEAVE, self._reactor)
         except TimeoutError:
-            pass  # Leases that were not freed expire
+            pass  # Leases that are not freed expire
 
     async def _leave_replicas(self) -> None:
         if self._parts.shared_limits is not None:
@@ -335,19 +334,19 @@ class SingleProcessService:
         return self._listeners.listening
 
     def restore_sockets(self) -> None:
-        """Undo changes to these sockets by another daemon that shared them and is gone."""
+        """Undo changes of the sockets by another daemon that shared them and has ended."""
         self._listeners.restore_sockets()
 
     async def retire(self, timeout: float, handed_over: Collection[str]) -> None:
-        """End open requests and close everything, since another process serves; tunnels have `timeout` seconds.
+        """End open requests and close everything after another process has taken over; tunnels have `timeout` seconds.
 
-        The other process accepts from the listening sockets of the addresses `handed_over` (`str(bind)`): they are left
-        to it with their queued connections.
+        The other process accepts from the listening sockets of the addresses `handed_over` (`str(bind)`), including
+        their queued connections.
         """
         self._listeners.hand_over(handed_over)
         await self._leave_clusters()
         await self._retire_requests(timeout)
-        while self.running:  # the connections that were accepted last have sent more
+        while self.running:  # the newest connections have sent further requests
             await self._retire_requests(timeout)
         await self._leave_replicas()
         self.abort()
@@ -377,11 +376,11 @@ class SingleProcessService:
         self._resources.shared.close()
 
     async def wait_aborted(self) -> None:
-        """Nothing: `abort` has ended everything when it returns."""
+        """Do nothing: `abort` has ended everything when it returns."""
 
     @property
     def cut(self) -> Mapping[str, int]:
-        """The number of requests that were cut, by kind: tunnels, logs, watches, requests."""
+        """The number of cut requests by kind: tunnels, logs, watches, requests."""
         cut = self._in_flight.cut + self._ingresses.in_flight.cut
         return {kind.value: cut[kind] for kind in RequestKind if cut[kind]}
 

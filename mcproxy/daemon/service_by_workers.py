@@ -1,7 +1,7 @@
-"""The proxy in this process or in several, as `daemon.workers` says; a reload can change between the two.
+"""Runs the proxy in this process or in several, according to `daemon.workers`; a reload can change this.
 
-The change works like an upgrade (`daemon.upgrade`), but within this process, which stays the daemon: the new service
-starts on duplicates of the listening sockets, both accept for a moment, then the old one ends its requests. So no
+Such a change works like an upgrade (`daemon.upgrade`), but this process stays the daemon. The new service starts on
+duplicates of the listening sockets, both services accept for a moment, then the old service ends its requests. So no
 connection is refused, and the process id, the control socket and the terminal do not change.
 """
 
@@ -27,7 +27,7 @@ from mcproxy.observe.metrics.metrics import Metrics
 log = Logger(__name__)
 
 _ENDS_WITHIN = 20.0
-"""Seconds, after the drain, until an old service must have ended."""
+"""Seconds after the drain within which an old service must end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class ServiceParts:
     service: DaemonService
     log_files: LogFiles
     close: Callable[[], None]
-    """Frees the service's resources; called when it has ended."""
+    """Frees the service's resources; called when the service has ended."""
 
 
 MakeParts = Callable[[bool, HandedOver], ServiceParts]
@@ -57,7 +57,7 @@ class ServiceByWorkers:
     """The service in force, and replaced ones that end their requests: `dependencies.DaemonService` and `LogFiles`."""
 
     def __init__(self, reactor: Any, make: MakeParts, config: Config, handed_over: HandedOver) -> None:
-        """`config` is what `start` will be called with; `handed_over` are the first service's sockets."""
+        """`config` is the later argument of `start`; `handed_over` are the first service's sockets."""
         self._reactor = reactor
         self._make = make
         self._several = worker_count(config.daemon) > 1
@@ -68,9 +68,9 @@ class ServiceByWorkers:
 
     @property
     def runs_plugins(self) -> bool:
-        """Whether this process runs exec plugins itself: without workers, or while a service without workers still
-        ends.
-        """
+        """Whether this process runs exec plugins itself.
+
+        It does without workers, and while a replaced service without workers ends."""
         return not (self._several and all(each.several for each in self._ending))
 
     # -- a reload ---------------------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ class ServiceByWorkers:
             await self._replace(config)
 
     async def _replace(self, config: Config) -> None:
-        """Put a new service with `config` in the place of the one in force; raises with nothing changed."""
+        """Replace the service in force by a new service with `config`. If it raises, nothing has changed."""
         before, several = self._parts, not self._several
         await before.service.save()
         handed_over = HandedOver(_duplicates(before.service.listening))
@@ -114,7 +114,7 @@ class ServiceByWorkers:
         ended.addErrback(lambda failure: log.failure("ending failed", event="internal_error", failure=failure))
 
     async def _undo(self, new: ServiceParts, handed_over: HandedOver) -> None:
-        """End a service that has not started; the one in force continues unchanged."""
+        """End a service that has failed to start. The service in force continues unchanged."""
         new.service.abort()
         await new.service.wait_aborted()
         new.close()
@@ -127,7 +127,7 @@ class ServiceByWorkers:
             )
 
     async def _end(self, ending: _Ending, handed_over: HandedOver, timeout: float, addresses: Collection[str]) -> None:
-        """Let a replaced service end its open requests; the service in force takes over its counts."""
+        """Let a replaced service end its open requests. The service in force takes over its counts."""
         parts = ending.parts
         try:
             await parts.service.retire(timeout, addresses)
@@ -135,7 +135,7 @@ class ServiceByWorkers:
             self._ending.remove(ending)
             self._take_counts(parts.service)
             self._cut.update(parts.service.cut)
-            if not ending.several:  # several processes have closed theirs themselves
+            if not ending.several:  # several processes have closed their log files themselves
                 self._former_logs.append(parts.log_files)
             parts.close()
             handed_over.complete()
@@ -144,7 +144,7 @@ class ServiceByWorkers:
                     waiting.callback(None)
 
     async def _wait_for_ending(self, timeout: float) -> None:
-        """Wait until the services that were replaced have ended, at most `timeout` seconds."""
+        """Wait at most `timeout` seconds until replaced services have ended."""
         waiting: list[Deferred[None]] = []
         for each in self._ending:
             each.waiting.append(Deferred())
@@ -155,7 +155,7 @@ class ServiceByWorkers:
             except TimeoutError:
                 return
 
-    # -- what goes to the service in force --------------------------------------------------------------------------
+    # -- delegated to the service in force --------------------------------------------------------------------------
 
     @property
     def _service(self) -> DaemonService:
@@ -250,7 +250,7 @@ class ServiceByWorkers:
         return (self._service, *(each.parts.service for each in self._ending))
 
     def _take_counts(self, service: DaemonService) -> None:
-        """Give the counts of another service to the one in force."""
+        """Add the counts of another service to those of the service in force."""
         while changes := service.metrics.take():
             self._service.metrics.add(changes)
 

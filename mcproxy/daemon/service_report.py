@@ -1,4 +1,4 @@
-"""The present state of a process: its figures for the status document, its checks of /readyz, its open requests."""
+"""Reports the state of a process: figures for the status document, checks of /readyz, and open requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ServiceReport:
-    """Reads the parts of a Service; changes none."""
+    """Reads the state of the parts of a Service."""
 
     def __init__(
         self,
@@ -92,11 +92,11 @@ class ServiceReport:
         return [*found, *api_service_checks(self._availability.known.all())]
 
     def cache_checks(self) -> Sequence[Check]:
-        """Return the checks of the caches, if they are in this process."""
+        """Return the checks of the caches, if this process has them."""
         return [*self._aggregates.checks(), *self._services.checks()]
 
     def requests(self, process: str) -> dict[str, Any]:
-        """Return the requests in flight for JSON: how many, and the oldest of them; `process` is this one's name."""
+        """Return the number of requests in flight, and the oldest, for JSON; `process` is the name of this process."""
         now = self._reactor.seconds()
         shown = described(self._in_flight.requests, now, process)
         shown += ingress_status.described(self._ingresses.in_flight.requests, now, process)
@@ -105,9 +105,9 @@ class ServiceReport:
 
 
 def of_listener(live: LiveListener) -> Figures:
-    """Return the figures of a listener; a removed one has connections until they are drained.
+    """Return the figures of a listener. A removed listener has connections until they are drained.
 
-    `address` is the socket's: with the port that the system chose for 0, or systemd's.
+    `address` is the bound address of the socket, which can differ for port 0 and for sockets of systemd.
     """
     counts = live.factory.counts()
     connected = sum(connections for connections, _ in counts.values())
@@ -132,9 +132,9 @@ def checks_of(
 ) -> Sequence[Check]:
     """Return the checks; the first has the name that kube-apiserver uses.
 
-    A cluster without a ready endpoint fails readiness only if no other cluster has a ready one: one cluster that is
-    away must not make all replicas unready, and so the others unreachable. Nothing depends on the clusters `optional`.
-    Causes name no address.
+    A cluster without a ready endpoint fails readiness only if no other cluster has a ready endpoint. Otherwise one
+    unavailable cluster would make all replicas unready, and so all clusters unreachable. Readiness does not depend on
+    the clusters `optional`. Causes contain no addresses.
     """
     found = [Check("shutdown", "process is shutting down" if stopping else "")]
     found += [
@@ -148,7 +148,7 @@ def checks_of(
 
 
 def only_of_api_services(servers: Sequence[model.Server]) -> frozenset[str]:
-    """Return the clusters that only own API services: readiness never depends on an extension."""
+    """Return the clusters that only own API services. Readiness never depends on them."""
     owners = {service.cluster for server in servers for service in server.api_services}
     others = {name for server in servers for name in server.clusters}
     policies = (policy for server in servers for policy in server.dispatch or ())

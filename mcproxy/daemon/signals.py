@@ -1,8 +1,8 @@
 """The signal handlers of the daemon.
 
-HUP reloads; TERM and INT shut down (a second one ends everything at once, a third one is the kernel's, in case the
-reactor is blocked); USR1 reopens log files; USR2 replaces the program; PIPE is ignored. Python runs a handler between
-two bytecodes of arbitrary code, so each handler only schedules a call in the reactor.
+HUP reloads. TERM and INT shut down; a second signal ends everything at once, and a third one kills the process by the
+default action, in case the reactor is blocked. USR1 reopens log files. USR2 replaces the program. PIPE is ignored.
+Python runs a handler between two arbitrary bytecodes, so each handler only schedules a call in the reactor.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def ignore_until_ready() -> None:
-    """Ignore HUP, USR1 and USR2, whose default is to end the process, until the daemon can act on them.
+    """Ignore HUP, USR1 and USR2, which would end the process, until the daemon can handle them.
 
-    Call it first: importing the daemon's modules takes a second on a slow machine.
+    Call it first, because importing the daemon's modules takes a second on a slow machine.
     """
     for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
@@ -29,9 +29,9 @@ def ignore_until_ready() -> None:
 
 
 def install(reactor: Any, daemon: Daemon, *, hangup_stops: bool = False) -> None:
-    """Install the handlers. Call it once the reactor runs: the reactor installs its own when it starts.
+    """Install the handlers. Call it when the reactor runs, because the reactor installs its own handlers at its start.
 
-    `hangup_stops`: SIGHUP stops the daemon, as it does any program whose terminal is closed.
+    `hangup_stops`: SIGHUP stops the daemon, as it stops any program whose terminal is closed.
     """
     stops = 0
 
@@ -54,5 +54,5 @@ def install(reactor: Any, daemon: Daemon, *, hangup_stops: bool = False) -> None
     signal.signal(signal.SIGUSR2, calling(daemon.replace_program))
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
-    # A daemon that was started to replace another one has these blocked until here (`daemon.upgrade`).
+    # A daemon that replaces another one was started with these signals blocked (`daemon.upgrade`).
     signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)

@@ -1,7 +1,7 @@
 """systemd: notifications of the daemon's state (sd_notify), and the sockets that it passes (sd_listen_fds).
 
-The notification protocol is simple (sd_notify(3)), so no library is used. The variables of both are removed from the
-environment, so that exec plugins do not inherit them.
+The notification protocol is simple (sd_notify(3)), so no library is used. The variables of both protocols are removed
+from the environment, so that exec plugins do not inherit them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Notifier:
     def __init__(
         self, address: str, watchdog: float | None = None, clock: Callable[[], int] = time.monotonic_ns
     ) -> None:
-        """`address` as in NOTIFY_SOCKET, "" for none; `watchdog`: systemd's watchdog timeout in seconds."""
+        """`address` is the value of NOTIFY_SOCKET, or ""; `watchdog` is systemd's watchdog timeout in seconds."""
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._clock = clock
         self._watchdog = watchdog
@@ -40,12 +40,12 @@ class Notifier:
 
     @classmethod
     def from_environment(cls, environ: MutableMapping[str, str], *, pid: int) -> Notifier:
-        """Make one from NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID, which are removed from `environ`."""
+        """Make a Notifier from NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID, which are removed from `environ`."""
         address = environ.pop("NOTIFY_SOCKET", "")
         return cls(address, _watchdog(environ, pid))
 
     def ready(self, status: str) -> None:
-        """Notify that the daemon serves. It also ends a reload, whatever its outcome."""
+        """Notify that the daemon serves. This also ends a reload, after success or failure."""
         self._send(READY="1", STATUS=status)
 
     def reloading(self) -> None:
@@ -53,7 +53,7 @@ class Notifier:
         self._send(RELOADING="1", MONOTONIC_USEC=str(self._clock() // 1000), STATUS="reloading")
 
     def stopping(self, status: str, seconds: float = 0.0) -> None:
-        """Notify of a shutdown that may take `seconds`, to which systemd's TimeoutStopSec is extended."""
+        """Notify of a shutdown that can take `seconds`; systemd extends TimeoutStopSec to this time."""
         extend = {"EXTEND_TIMEOUT_USEC": str(int(seconds * 1e6))} if seconds else {}
         self._send(STOPPING="1", STATUS=status, **extend)
 
@@ -61,17 +61,16 @@ class Notifier:
         self._send(WATCHDOG="1")
 
     def replaced(self, pid: int) -> None:
-        """Notify that `pid` is the main process now; send nothing afterwards, which systemd would take as the state of
-        `pid`.
+        """Notify that `pid` is now the main process. Later messages would count as those of `pid`, so send none.
 
-        systemd takes messages of the main process only (NotifyAccess=main), so those of `pid` must come after this one.
-        """
+        systemd accepts messages of the main process only (NotifyAccess=main), so `pid` must send its messages after
+        this one."""
         self._send(MAINPID=str(pid))
         self._address = ""
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables from which the program that replaces this one makes its Notifier."""
+        """The environment variables from which the replacing program makes its Notifier."""
         if not self._address:
             return {}
         address = "@" + self._address[1:] if self._address.startswith("\0") else self._address

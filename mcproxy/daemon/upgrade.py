@@ -1,4 +1,4 @@
-"""Replacement of a running daemon's program: starts the new program next to it, and passes the listening sockets.
+"""Replacement of a running daemon's program: starts the new program while the old one serves, and passes its sockets.
 
     this daemon                                          the new one (`Takeover`)
     state of aggregates saved, program started  ──>      loads the file, prepares everything on the same sockets
@@ -7,11 +7,11 @@
     a moment later: MAINPID for systemd         ──>      READY for systemd
     retires: open requests end as their kind can           serves
 
-Both accept from the same sockets for a moment, so no connection is refused or reset. Any failure before the new daemon
-has served for a moment ends it, and this one continues unchanged.
+Both accept from the same sockets for a moment, so no connection is refused or reset. If the new daemon fails before it
+has served for `PROBATION` seconds, it is ended, and this one continues unchanged.
 
-The new daemon is started with one end of a socket pair, whose descriptor is in the environment. Messages are those of
-`channel`. Another version of the program may be at the other end: fields may be added, none may change.
+The new daemon gets one end of a socket pair, whose descriptor is in the environment. Messages have the format of
+`channel`. The other end can run another version of the program. So fields may be added, but none may change.
 
     old > new   sockets    protocol, addresses, systemd (names); the descriptors of both with it, in this order
     old < new   started    pid, version
@@ -20,7 +20,7 @@ The new daemon is started with one end of a socket pair, whose descriptor is in 
     old < new   failed     errors, invalid (the file is wrong); instead of any of the above, and it ends
     old > new   abort      why; it ends at once
 
-If the new one ends before it serves, nothing has changed. If the old one ends meanwhile, the new one continues alone.
+If the new daemon ends before it serves, nothing has changed. If the old daemon ends meanwhile, the new one continues.
 """
 
 from __future__ import annotations
@@ -53,25 +53,25 @@ from mcproxy.net.listening_sockets import HandedOver
 log = Logger(__name__)
 
 VARIABLE = "MCPROXY_HANDOVER"
-"""The environment variable with the descriptor of the new daemon's end."""
+"""The environment variable with the descriptor of the new daemon's end of the socket pair."""
 PROTOCOL = 1
 _SOCKETS_TIMEOUT = 10.0
-"""Timeout of the first message in seconds; it was sent before the program was started."""
+"""Timeout of the first message (seconds), which is sent before the program starts."""
 LIMIT = 90.0
-"""Seconds after its start by which the program must serve."""
+"""Seconds after its start within which the program must serve."""
 PROBATION = 1.0
 """Seconds that the new daemon must have served before this one retires."""
 _GIVES_UP_WITHIN = 2.0
-"""Seconds for the new daemon to end by itself once this one has aborted the upgrade."""
+"""Seconds within which the new daemon must end by itself after this one has aborted the upgrade."""
 _STATUS_WITHIN = 0.1
 """Seconds to wait for the exit status of a process that has closed its end of the channel."""
 _REAPED_WITHIN = 5.0
-"""Seconds for the process that was started to end, once its child, the new daemon, has begun."""
+"""Seconds within which the started process must end after it has forked the new daemon."""
 _REINSTALL = "see that the program that was installed is mcproxy"
 
 
 class UpgradeError(DaemonError):
-    """The program was not replaced; this daemon continues. `invalid`: the file is invalid for the new one."""
+    """The program was not replaced; this daemon continues. `invalid`: the new program refuses the configuration."""
 
     def __init__(self, errors: Sequence[str], *, invalid: bool = False, todo: str = "") -> None:
         super().__init__("; ".join(errors), todo=todo)
@@ -86,14 +86,14 @@ class Successor:
     pid: int
     version: str
     addresses: Collection[str]
-    """The addresses on which it listens; it shares this daemon's sockets of the common ones."""
+    """The addresses on which it listens. It shares this daemon's sockets of addresses that both have."""
 
 
 class Upgradable(Protocol):
-    """The operations of an upgrade on the running daemon (`daemon.replacement.Replacement`)."""
+    """The operations on the running daemon that an upgrade calls (`daemon.replacement.Replacement`)."""
 
     def sockets_to_hand_over(self) -> tuple[list[tuple[str, int]], Mapping[str, int]]:
-        """Return address and descriptor of each listening socket, and name and descriptor of each from systemd."""
+        """Return address and descriptor of each listening socket, and name and descriptor of each systemd socket."""
 
     def environment_of_successor(self) -> dict[str, str]:
         """Return the environment for the new program."""
@@ -102,11 +102,11 @@ class Upgradable(Protocol):
         """Free the control socket; return when the new daemon can open it."""
 
     def name_successor(self, pid: int) -> None:
-        """Notify systemd that `pid` is the main process now, and send it nothing afterwards."""
+        """Notify systemd that `pid` is now the main process, and stop sending notifications."""
 
 
 class Upgrade:
-    """One attempt. `run` is called once."""
+    """One attempt to replace the program. `run` is called once."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class Upgrade:
     async def run(self) -> Successor:
         """Replace the program; return when the new daemon serves and this one must retire.
 
-        Raises UpgradeError; the new process is gone then.
+        If it raises UpgradeError, the new process has ended.
         """
         if self._own_pid == 1:
             raise UpgradeError(
@@ -196,11 +196,11 @@ class Upgrade:
                     env={**self._daemon.environment_of_successor(), VARIABLE: str(theirs.fileno())},
                 )
 
-    # -- what the new daemon says -----------------------------------------------------------------------------------
+    # -- messages of the new daemon ---------------------------------------------------------------------------------
 
     def _started(self, message: ChannelMessage) -> None:
         pid = int(message["pid"])
-        if pid <= 1 or pid == os.getpid():  # this id is used to kill it, and sent to systemd
+        if pid <= 1 or pid == os.getpid():  # the id is used to kill the process, and sent to systemd
             self._fail(UpgradeError([f"the new mcproxy says that it is process {pid}"], todo=_REINSTALL))
             return
         self._pid, self._version = pid, str(message["version"])
@@ -224,7 +224,7 @@ class Upgrade:
         self._daemon.name_successor(self._pid)
         self._decided = True
         successor = Successor(self._pid, self._version, frozenset(self._addresses))
-        self._reactor.callLater(0, self._outcome.callback, successor)  # after the answer
+        self._reactor.callLater(0, self._outcome.callback, successor)  # after the answer is sent
         return {}
 
     def _took_too_long(self) -> None:
@@ -249,7 +249,7 @@ class Upgrade:
     # -- the end ----------------------------------------------------------------------------------------------------
 
     async def _end_successor(self, why: str) -> None:
-        """Let the new process end, and wait until it has."""
+        """End the new process: abort, and kill it if it does not end in time."""
         assert self._channel is not None
         assert self._process is not None
         self._channel.tell("abort", why=why)
@@ -258,7 +258,7 @@ class Upgrade:
                 await self._channel.when_lost().addTimeout(patience, self._reactor)
                 return
             except TimeoutError:
-                # While it has the other end open, its id is not reused.
+                # While the process has the other end open, its id is not reused.
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(self._process.pid if self._pid is None else self._pid, signal.SIGKILL)
         log.error(
@@ -268,21 +268,21 @@ class Upgrade:
         )
 
     def _close(self) -> None:
-        """Close this end, and reap the process that was started."""
+        """Close this end, and reap the started process."""
         if self._channel is not None:
             self._channel.close()
         if self._process is not None:
             try:
                 self._process.wait(0.0 if self._pid is None else _REAPED_WITHIN)
-            except subprocess.TimeoutExpired:  # it never began to take over
+            except subprocess.TimeoutExpired:  # the program never began to take over
                 self._process.kill()
                 self._process.wait()
 
 
 def command_line() -> list[str]:
-    """Return the command line that started this program: its script, whose first line names the interpreter.
+    """Return the command line that started this program: its script (with a `#!` line) or single file.
 
-    If the script, or the single file, was replaced since, it starts the interpreter of the new version.
+    If that file was replaced since, the command starts the interpreter of the new version.
     """
     if program := interpreter.single_file():
         return [program, *sys.argv[1:]]
@@ -298,23 +298,23 @@ def command_line() -> list[str]:
 
 
 class Takeover:
-    """The new daemon's end of an upgrade: the sockets that it takes over, and the steps."""
+    """The new daemon's side of an upgrade: the sockets that it takes over, and its messages to the old daemon."""
 
     def __init__(self, connection: socket.socket, sockets: HandedOver, systemd: SystemdSockets) -> None:
         self.sockets = sockets
         """The listening sockets of the old daemon."""
         self.systemd = systemd
-        """The sockets that systemd had passed to it."""
+        """The sockets that systemd had passed to the old daemon."""
         self._connection = connection
         self._channel: Channel | None = None
 
     @classmethod
     def from_environ(cls, environ: MutableMapping[str, str]) -> Takeover | None:
-        """Take the sockets of the daemon that started this program as its replacement; None if none did.
+        """Receive the sockets of the daemon that this program replaces; return None if it replaces none.
 
-        Call it before there are threads: this process ends here, and its child continues. So the new daemon is a child
-        of systemd, not of the old one: a stop would not wait for a main process that is not systemd's child (systemd's
-        service.c, main_pid_alien). Raises DaemonError.
+        Call it before starting threads: this process forks and ends, and its child continues. So the new daemon is a
+        child of systemd, not of the old daemon. At a stop, systemd does not wait for a main process that is not its
+        child (systemd's service.c, main_pid_alien). Raises DaemonError.
         """
         descriptor = environ.pop(VARIABLE, "")
         if not descriptor:
@@ -344,7 +344,7 @@ class Takeover:
         return cls(connection, HandedOver(addresses), SystemdSockets(systemd))
 
     def begin(self, reactor: Any, abort: Callable[[str], None]) -> None:
-        """Send and receive messages by the reactor from now on. `abort` gets the reason if the old daemon aborts."""
+        """Start sending and receiving messages by the reactor. `abort` gets the reason if the old daemon aborts."""
 
         def aborted(message: ChannelMessage) -> None:
             abort(message["why"])
@@ -354,7 +354,7 @@ class Takeover:
         self._channel.on("abort", aborted)
 
     def failed(self, errors: Sequence[str], *, invalid: bool = False) -> None:
-        """Report why this daemon does not start, before it ends. `invalid`: the file is wrong."""
+        """Report why this daemon fails to start, before it ends. `invalid`: the configuration is invalid."""
         if self._channel is not None:
             self._channel.tell("failed", errors=list(errors), invalid=invalid)
             return
@@ -364,11 +364,11 @@ class Takeover:
             return
 
     async def prepared(self, addresses: Sequence[str]) -> None:
-        """Report that everything can serve on `addresses`; return when a common control socket is free."""
+        """Report that all listeners on `addresses` are ready; return when a common control socket is free."""
         await self._ask("prepared", addresses=list(addresses))
 
     async def serving(self) -> None:
-        """Report that it serves; return when the old daemon has notified systemd and retires. Raises DaemonError."""
+        """Report that this daemon serves; return when the old one has notified systemd, or raise DaemonError."""
         self.sockets.close_rest()
         await self._ask("serving")
         self.sockets.complete()
@@ -393,7 +393,7 @@ def _send(connection: socket.socket, kind: str, **fields: Any) -> None:
 
 
 def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Receive one message, blocking, and not a byte more. Raises OSError, ValueError."""
+    """Receive exactly one message, blocking. Raises OSError, ValueError."""
     descriptors: array.array[int] = array.array("i")
     space = socket.CMSG_SPACE(MAX_DESCRIPTORS * descriptors.itemsize)
 
@@ -410,7 +410,7 @@ def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
             received += data
         return received
 
-    # Each byte of the head may carry descriptors, and one recvmsg(2) never returns those of two sends.
+    # Each byte of the head can carry descriptors, and one recvmsg(2) never returns descriptors of two sends.
     length, count = HEAD.unpack(exactly(HEAD.size, 1))
     if length > MAX_MESSAGE:
         raise ValueError("it is too long")

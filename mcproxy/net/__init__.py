@@ -1,6 +1,6 @@
 """Sockets: the TLS and plain transports, listeners, outgoing connections, certificates for SNI, the PROXY protocol.
 
-Knows nothing of HTTP or Kubernetes. Peers are untrusted: before its handshake is complete a connection costs one
-socket, one timer and a bounded number of bytes. This package uses callbacks, not coroutines, since the reactor calls
-transports.
+This package is independent of HTTP and Kubernetes. Peers are untrusted: before its handshake is complete, a connection
+costs one socket, one timer and a limited number of bytes. The package uses callbacks, not coroutines, because the
+reactor calls transports.
 """

@@ -15,10 +15,10 @@ _KNOWN = {name: name for names in _NAMES.values() for name in names}
 
 
 def names_of(protocols: Iterable[HTTPProtocol]) -> tuple[bytes, ...]:
-    """Return the names of these protocols, in order of preference."""
+    """Return the ALPN names of HTTP versions, in order of preference."""
     return tuple(name for protocol in protocols for name in _NAMES[protocol])
 
 
 def shared(negotiated: bytes) -> bytes | None:
-    """Return the negotiated protocol as an object shared by all connections; None for "" (no ALPN)."""
+    """Return the constant that equals the negotiated protocol, which saves memory; None for "" (no ALPN)."""
     return _KNOWN.get(negotiated, negotiated) or None

@@ -1,4 +1,4 @@
-"""Opens listening sockets: TCP, unix, or passed by systemd; errors have a cause and a remedy."""
+"""Opens listening sockets: TCP, unix, or passed by systemd. Errors have a cause and a remedy."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class BindError(Exception):
 class SystemdSockets:
     """Listening sockets by FileDescriptorName (sd_listen_fds_with_names(3)).
 
-    They stay open for the life of the process, so that a reload can add a listener again that an earlier one removed.
+    They stay open during the life of the process, so that a reload can add a listener that an earlier reload removed.
     """
 
     def __init__(self, descriptors: Mapping[str, int]) -> None:
@@ -84,7 +84,7 @@ class SystemdSockets:
         return self._descriptors
 
     def take(self, bind: SystemdBind) -> socket.socket:
-        """Return a new socket on (a duplicate of) the descriptor with that name. Raises BindError."""
+        """Return a new socket for a duplicate of the descriptor with the bind's name. Raises BindError."""
         descriptor = self._descriptors.get(bind.name)
         if descriptor is None:
             known = ", ".join(self.names) or "none"
@@ -106,8 +106,8 @@ def open_socket(
 ) -> socket.socket:
     """Return a listening, non-blocking socket. Raises BindError.
 
-    `overlapping` are listening sockets of this process that are about to be closed; the new socket may have the same
-    port and an overlapping address (a wildcard and one of its addresses). They get the connections to it until then.
+    `overlapping` are listening sockets of this process that will be closed soon. The new socket can have the same port
+    and an overlapping address (a wildcard and one of its addresses). Until they are closed, they get its connections.
     """
     if isinstance(bind, SystemdBind):
         return (systemd or SystemdSockets({})).take(bind)
@@ -124,7 +124,7 @@ def open_socket(
 
 
 def listen(bind: Bind, sock: socket.socket) -> None:
-    """Let a bound socket listen. Raises BindError; the socket is closed then."""
+    """Let a bound socket listen. If it raises BindError, the socket is closed."""
     try:
         sock.listen(BACKLOG)
         sock.setblocking(False)
@@ -135,7 +135,7 @@ def listen(bind: Bind, sock: socket.socket) -> None:
 
 @contextlib.contextmanager
 def _sharing_port(sockets: Sequence[socket.socket]) -> Iterator[None]:
-    """Set SO_REUSEPORT only while binding, which requires it on both sockets: otherwise others could bind the port."""
+    """Set SO_REUSEPORT on sockets during a bind, which needs it. Set for longer, it would let others bind the port."""
     before = [(sock, bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT))) for sock in sockets]
     for sock in sockets:
         _set_share_port(sock, True)
@@ -147,7 +147,7 @@ def _sharing_port(sockets: Sequence[socket.socket]) -> Iterator[None]:
 
 
 def keep_port(sock: socket.socket) -> None:
-    """Prevent others from listening on the port of a TCP socket (SO_REUSEPORT off)."""
+    """Prevent other processes from listening on the port of a TCP socket (SO_REUSEPORT off)."""
     _set_share_port(sock, False)
 
 
@@ -158,7 +158,7 @@ def _set_share_port(sock: socket.socket, share: bool) -> None:
 def open_spread(bind: TCPBind, number: int, *, overlapping: Sequence[socket.socket] = ()) -> list[socket.socket]:
     """Return `number` listening, non-blocking sockets, over which the kernel spreads new connections. Raises BindError.
 
-    `overlapping` as for `open_socket`.
+    `overlapping` has the same meaning as in `open_socket`.
     """
     sockets: list[socket.socket] = []
     with _sharing_port(overlapping):
@@ -177,17 +177,17 @@ def open_spread(bind: TCPBind, number: int, *, overlapping: Sequence[socket.sock
 def bind_beside(bind: TCPBind, listening: socket.socket) -> socket.socket:
     """Return a bound socket with the address of `listening`, a socket of `bind`; `listen` must follow.
 
-    From then on the kernel spreads new connections over both (SO_REUSEPORT). The first socket of an address is bound
-    without that option, so that a daemon detects another one on the address. Raises BindError.
+    After that the kernel spreads new connections over both (SO_REUSEPORT). The first socket of an address is bound
+    without that option, so that a daemon detects another daemon on the address. Raises BindError.
     """
     _set_share_port(listening, True)
     return _bind_name(bind, listening.family, listening.getsockname(), share_port=True)
 
 
 def spread_over_first(sock: socket.socket, number: int) -> None:
-    """Have the kernel choose at random among the first `number` sockets that listened on the address of `sock`.
+    """Have the kernel choose randomly among the first `number` sockets that listened on the address of `sock`.
 
-    The others stay, for the connections queued on them. A kernel without support still chooses among all.
+    The other sockets stay open for their queued connections. A kernel without support still chooses among all sockets.
     """
     # Classic BPF (linux/filter.h): A = random (SKF_AD_OFF + SKF_AD_RANDOM); A %= number; return A
     instructions = ((0x20, 0xFFFFF000 + 56), (0x94, number), (0x16, 0))
@@ -216,9 +216,9 @@ def set_permissions(bind: UnixBind) -> None:
 
 
 def probe_bind(bind: Bind, systemd: SystemdSockets | None = None) -> None:
-    """Check whether `bind` can be opened, without a trace.
+    """Check whether `bind` can be opened, without a lasting effect.
 
-    Raises BindError; `in_use` is set for the sockets of a running daemon too. A systemd socket is checked only if
+    Raises BindError, with `in_use` also for the sockets of a running daemon. A systemd socket is checked only if
     `systemd` is given.
     """
     if isinstance(bind, SystemdBind):
@@ -244,7 +244,7 @@ def _bind_tcp(bind: TCPBind, *, listening: bool = False, share_port: bool = Fals
     except OSError as error:
         raise _bind_error(bind, error) from None
     sock = _bind_name(bind, family, name, share_port=share_port)
-    if listening:  # with SO_REUSEADDR, only listen(2) detects another listener that is still binding
+    if listening:  # with SO_REUSEADDR, only listen(2) detects another socket that is bound but does not listen yet
         listen(bind, sock)
     return sock
 
@@ -271,14 +271,14 @@ def _bind_name(bind: TCPBind, family: int, name: Any, *, share_port: bool) -> so
 
 
 def _bind_unix(bind: UnixBind) -> socket.socket:
-    """Bind a unix socket; clients can connect only once it listens, and it has its mode and group by then.
+    """Bind a unix socket, and set mode and group before it listens, so before clients can connect.
 
-    A socket file without a listening process is left from a killed one, and is replaced.
+    A socket file without a listening process is a remnant of a killed process, and is replaced.
     """
     _remove_stale(bind)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        os.fchmod(sock.fileno(), _CREATION_MODE)  # Linux creates the file with the mode of the socket, less the umask
+        os.fchmod(sock.fileno(), _CREATION_MODE)  # Linux creates the file with the mode of the socket minus the umask
         sock.bind(bind.path)
     except OSError as error:
         sock.close()

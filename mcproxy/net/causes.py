@@ -1,7 +1,7 @@
-"""Causes: sentences for operators on why a server cannot be used, with a code that decides on the remedy.
+"""Causes: sentences that tell operators why a server is unusable, with a code that determines the remedy.
 
-The code is set where the sentence is made. It stays with the sentence from exception to exception, in the state of an
-endpoint, and in messages to other processes; a longer sentence that quotes a cause has no code.
+The code is set where the sentence is made. It stays with the sentence through exceptions, in the state of an endpoint,
+and in messages to other processes. A longer sentence that quotes a cause has no code.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class CauseCode(Enum):
 
     @property
     def kind(self) -> str:
-        """Return "network", "tls", "answer", or "" of OTHER."""
+        """Return "network", "tls", "answer", or "" for OTHER."""
         return self.value.partition("/")[0]
 
 
 class Cause(str):
-    """A sentence and its code."""
+    """A sentence with its code."""
 
     __slots__ = ("code",)
     code: CauseCode
@@ -75,7 +75,7 @@ class Cause(str):
         return made
 
     def __reduce__(self) -> tuple[type[Cause], tuple[str, CauseCode]]:
-        return type(self), (str(self), self.code)  # that of str would drop the code
+        return type(self), (str(self), self.code)  # the method of str would drop the code
 
 
 def code_of(cause: str) -> CauseCode:
@@ -84,7 +84,7 @@ def code_of(cause: str) -> CauseCode:
 
 
 def read_cause(text: str, code: str) -> Cause:
-    """Return a cause from the text and the code of another process, perhaps of another version."""
+    """Return a cause from the text and the code of another process, which can have another version."""
     try:
         return Cause(text, CauseCode(code))
     except ValueError:

@@ -1,11 +1,11 @@
-"""Paths from a certificate to a trust anchor, where OpenSSL alone would miss one.
+"""Finds certification paths from a certificate to a trust anchor that OpenSSL alone would miss.
 
-OpenSSL looks up an issuer by name and takes the first match without checking its signature, so that of two authorities
-with one subject (a rotated "kubernetes" CA) and no key identifiers only one works, by chance. Here every issuer of the
-right name is tried, those with the right signature remain, and OpenSSL then verifies each remaining path alone:
+OpenSSL looks up an issuer by name and takes the first match without checking its signature. So of two authorities with
+one subject (a rotated "kubernetes" CA) and no key identifiers, only one works, by chance. This module tries every
+issuer with the right name, and keeps issuers with the right signature. Then OpenSSL verifies each remaining path:
 signatures, validity, critical extensions, path length, name constraints, key usage.
 
-Each certificate of a bundle is an anchor, self-signed or not, as in Go.
+As in Go, each certificate of a bundle is an anchor, even if it is not self-signed.
 Source: Go `crypto/x509` verify.go, buildChains.
 """
 
@@ -21,13 +21,13 @@ from OpenSSL import crypto
 from OpenSSL._util import lib
 
 MAX_ISSUERS = 100
-"""Maximum of issuers that are tried for one certificate and those above it, as Go's maxChainSignatureChecks."""
+"""Limit of signature checks for a certificate and all its issuers, as Go's maxChainSignatureChecks."""
 
 _WEAK_HASHES = frozenset({"md5", "sha1"})
 
 
 class PathError(Exception):
-    """A path is invalid; `cause` is for operators."""
+    """A path is invalid, with a `cause` for operators."""
 
     def __init__(self, cause: str) -> None:
         super().__init__(cause)
@@ -46,10 +46,10 @@ class TrustAnchors:
             self._by_subject.setdefault(certificate.subject, []).append(certificate)
 
     def paths(self, leaf: x509.Certificate, sent: Sequence[x509.Certificate]) -> Iterator[list[x509.Certificate]]:
-        """Yield the paths by names, and by signatures between issuers of one name: leaf first, an anchor last.
+        """Yield the paths from the leaf to an anchor, by names, and by signatures if several issuers have one name.
 
-        `sent` are the peer's other certificates, in any order. A longer path comes before one that ends at an
-        intermediate of the bundle. Raises ValueError for a malformed name.
+        `sent` are the peer's other certificates, in any order. Longer paths come before paths that end at an
+        intermediate certificate of the bundle. Raises ValueError for a malformed name.
         """
         by_subject: dict[x509.Name, list[x509.Certificate]] = {}
         for certificate in dict.fromkeys(sent):
@@ -78,24 +78,24 @@ def is_issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> boo
     """Whether `issuer` has the name and the key that signed `certificate`."""
     try:
         certificate.verify_directly_issued_by(issuer)
-    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):  # not signed, or by an unknown algorithm
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):  # another issuer, or an unknown algorithm
         return False
     return True
 
 
 def verified(path: Sequence[x509.Certificate], at: float, *, server: bool = False) -> list[x509.Certificate]:
-    """Return a path after its verification by OpenSSL for a time in seconds since 1970; raises PathError.
+    """Have OpenSSL verify a path at a time (seconds since 1970), and return it; raises PathError.
 
-    With `server` every certificate of the path must allow the usage of a TLS server.
+    With `server`, every certificate of the path must allow the usage TLS server.
     """
-    store = crypto.X509Store()  # a new one each time: OpenSSL keeps the first time set in a store
+    store = crypto.X509Store()  # a new store each time, because OpenSSL keeps the first time that is set in a store
     try:
         leaf, *issuers = map(crypto.X509.from_cryptography, path)
         store.add_cert(issuers[-1] if issuers else leaf)
         store.set_flags(crypto.X509StoreFlags.PARTIAL_CHAIN)
         store.set_time(datetime.fromtimestamp(at, UTC))
         if server:
-            lib.X509_STORE_set_purpose(store._store, lib.X509_PURPOSE_SSL_SERVER)  # pyOpenSSL has no name for it
+            lib.X509_STORE_set_purpose(store._store, lib.X509_PURPOSE_SSL_SERVER)  # pyOpenSSL has no method for it
         found = crypto.X509StoreContext(store, leaf, issuers[:-1]).get_verified_chain()
     except crypto.X509StoreContextError as error:
         raise PathError(str(error)) from None
@@ -105,7 +105,7 @@ def verified(path: Sequence[x509.Certificate], at: float, *, server: bool = Fals
 
 
 def check_strength(path: Sequence[x509.Certificate], min_rsa_bits: int) -> None:
-    """Raise PathError for a short RSA key, or a signature with SHA-1 or MD5; the anchor's does not count."""
+    """Raise PathError for a short RSA key, or a signature with SHA-1 or MD5. The anchor's signature does not count."""
     for certificate in path:
         key = certificate.public_key()
         if isinstance(key, rsa.RSAPublicKey) and key.key_size < min_rsa_bits:

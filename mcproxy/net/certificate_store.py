@@ -1,8 +1,8 @@
 """Selection of the server certificate by SNI: an immutable table from server names to OpenSSL contexts.
 
 A reload builds a new store and new contexts; established connections keep theirs. All contexts of a store have the same
-policy (versions, ciphers, client certificate request, ALPN), because OpenSSL takes the verify mode and the options from
-the context that a connection was created with, and keeps them when the SNI callback switches the context. So every
+policy (versions, ciphers, client certificate request, ALPN). The reason: OpenSSL takes verify mode and options from the
+context with which a connection was created, and keeps them when the SNI callback switches the context. So every
 connection is created with `default`, and the callback changes only the certificate.
 """
 
@@ -25,7 +25,7 @@ log = Logger(__name__)
 class CertificateStore:
     """Server contexts by name: exact name, then one-label wildcard, then the default.
 
-    `protocols` are the names that ALPN may agree on, best first.
+    `protocols` are the ALPN names of the supported protocols, best first.
     """
 
     __slots__ = ("_names", "default", "protocols")
@@ -48,10 +48,10 @@ class CertificateStore:
         protocols: Sequence[bytes] = (HTTP1_1, HTTP1_0),
         hosts: Mapping[str, str] | None = None,
     ) -> CertificateStore:
-        """Build the contexts. The first certificate is the default, and has precedence for a name in several.
+        """Build the contexts. The first certificate is the default. It also has precedence for a name in several.
 
-        `min_version` is "1.2" or "1.3". `hosts` maps server names (lower case) to names of certificates, and precedes
-        the names in certificates. Raises PairError, naming the certificate, and ValueError for none at all.
+        `min_version` is "1.2" or "1.3". `hosts` maps server names (lower case) to names of certificates, and takes
+        precedence over names in certificates. Raises PairError with the certificate's name; ValueError without any.
         """
         contexts: list[SSL.Context] = []
         names: list[tuple[str, SSL.Context]] = []
@@ -68,7 +68,7 @@ class CertificateStore:
             raise ValueError("a TLS listener needs a certificate")
         given = ((host, by_certificate[name]) for host, name in (hosts or {}).items() if name in by_certificate)
         store = cls(contexts[0], NameTable([*given, *names]), protocols)
-        # OpenSSL calls the callback of the context that a connection was created with: always the default.
+        # OpenSSL calls the callback of the context with which a connection was created, which is always the default.
         contexts[0].set_tlsext_servername_callback(store._select_context)
         return store
 
@@ -84,11 +84,11 @@ class CertificateStore:
 
     @property
     def needs_alpn(self) -> bool:
-        """Whether a client must agree on a protocol by ALPN: without it a connection is HTTP/1.1."""
+        """Whether clients need ALPN, since a connection without ALPN is HTTP/1.1, which is disabled."""
         return HTTP1_1 not in self.protocols
 
     def _select_context(self, connection: SSL.Connection) -> None:
-        """SNI callback. An exception here would go to sys.excepthook, so it is caught and logged instead."""
+        """SNI callback: select the context. It catches and logs exceptions, which would go to sys.excepthook."""
         try:
             context = self.find(server_name(connection))
             if context is not self.default:

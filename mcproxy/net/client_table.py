@@ -1,10 +1,10 @@
-"""The open connections of a listener by client, and the choice of one to close for a new one. Pure.
+"""The open connections of a listener by client; chooses the connection to close in favour of a new one. Pure.
 
-If several processes have connections of one listener, each has its table and closes its own connections; their number
-is counted over all processes (`Places`).
+If several processes have connections of one listener, each has its own table and closes its own connections. The
+limits count the connections of all processes (`Places`).
 
-A client is an IPv4 address, the /64 network of an IPv6 address (one host owns all of it, so single addresses would be
-no limit), or all clients of a unix socket together.
+A client is an IPv4 address, the /64 network of an IPv6 address, or all clients of a unix socket together. A host can
+use all addresses of its /64, so a limit for single addresses would be ineffective.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ UNKNOWN = ""  # before the PROXY header is read
 ALL = "*"
 _UNLIMITED = frozenset({UNIX, UNKNOWN})  # exempt from `limits.connectionsPerClient`
 
-_CLIENTS_TRIED = 16  # clients whose connections are searched for an idle one
-_CANDIDATES = 32  # idle connections kept from one search
-_RETRY_DELAY = 0.25  # seconds without a search after one that found nothing
+_CLIENTS_TRIED = 16  # number of clients whose connections are searched for an idle one
+_CANDIDATES = 32  # limit of the idle connections kept from one search
+_RETRY_DELAY = 0.25  # seconds without a search after a search without result
 
 
 class CountedConnection(Protocol):
@@ -30,7 +30,7 @@ class CountedConnection(Protocol):
 
     @property
     def idle_since(self) -> float | None:
-        """The time since which no request is in progress (seconds on the reactor's clock); None if one is."""
+        """The time (reactor's clock, seconds) since which no request is in progress; None during a request."""
 
 
 C = TypeVar("C", bound=CountedConnection)
@@ -74,20 +74,20 @@ class ClientTable(Generic[C]):
         self._size -= 1
 
     def move(self, client: str, connection: C, to_client: str, to: C) -> None:
-        """Replace a connection by `to`, its next object, or the same one whose client is known now."""
+        """Replace a connection by its next object `to`, or change the client of a connection (same `to`)."""
         self.remove(client, connection)
         self.add(to_client, to)
 
     def is_full(self, limit: int) -> bool:
-        """Whether the number of connections has reached `limit`; if not, one is about to be added."""
+        """Whether the number of connections has reached `limit`. If not, the caller adds a connection."""
         return self._size >= limit
 
     def is_full_for(self, client: str, limit: int) -> bool:
-        """Whether a client's number of connections has reached `limit`; if not, one is about to be added."""
+        """Whether a client's number of connections has reached `limit`. If not, the caller adds a connection."""
         return self.count(client) >= limit
 
     def not_added(self) -> None:
-        """Cancel the addition of the connection that was about to be added."""
+        """Cancel the announced addition of a connection."""
 
     def _uncount(self, client: str, count: int) -> None:
         if count:
@@ -97,7 +97,7 @@ class ClientTable(Generic[C]):
                 del self._by_count[count]
 
     def longest_idle(self, now: float) -> tuple[str, C] | None:
-        """Return the longest idle connection of the client with most connections that has an idle one."""
+        """Return the longest idle connection of the client with most connections among those with idle ones."""
         if now < self._retry_at:
             return None
         tried = 0
@@ -116,8 +116,8 @@ class ClientTable(Generic[C]):
     def longest_idle_of(self, client: str) -> C | None:
         """Return the longest idle connection of a client, or None.
 
-        A search keeps several: under a flood each new connection needs one, and a search takes time for each connection
-        of the client.
+        A search keeps several candidates. Under a flood each new connection needs one, and the time of a search is
+        proportional to the client's connections.
         """
         connections = self._clients.get(client, set())
         if self._candidates_of == client:
@@ -139,27 +139,27 @@ class ClientTable(Generic[C]):
 
 
 class Places(Protocol):
-    """Counts connections of all processes, by client; ALL counts those of all clients."""
+    """Counts connections over all processes by client. The client ALL counts the connections of all clients."""
 
     def take(self, client: str, limit: int) -> bool:
-        """Count one more, unless the count has reached `limit`; return whether it was counted."""
+        """Count a connection unless the count has reached `limit`; return whether it was counted."""
 
     def take_beyond(self, client: str) -> None:
-        """Count one more, regardless of the limit."""
+        """Count a connection, regardless of the limit."""
 
     def release(self, client: str) -> None:
-        """Count one less."""
+        """Decrease the count by one connection."""
 
 
 class ClientTableOfProcess(ClientTable[C]):
-    """The connections of one process of several. Limits apply to all processes: checking for a place takes it."""
+    """The connections of one of several processes. Limits apply to all processes, so that a check counts at once."""
 
     __slots__ = ("_ahead", "_places")
 
     def __init__(self, places: Places) -> None:
         super().__init__()
         self._places = places
-        self._ahead: list[str] = []  # counted already for the connection that is about to be added
+        self._ahead: list[str] = []  # already counted for the announced connection
 
     def add(self, client: str, connection: C) -> None:
         super().add(client, connection)
@@ -212,7 +212,7 @@ def client_of(address: IAddress) -> str:
 
 
 def network(address: str) -> str:
-    """Return the text for all addresses that count as one client; other text is returned unchanged."""
+    """Return the network whose addresses count as one client; other text is returned unchanged."""
     if ":" not in address:
         return address
     try:

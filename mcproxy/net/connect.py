@@ -1,6 +1,6 @@
-"""Outgoing connections: name resolution, TCP, TLS, verification of chain and name; then the protocol is connected.
+"""Outgoing connections: name resolution, TCP, TLS, verification of chain and name, then connection of the protocol.
 
-One timeout covers everything. The first address of a host to answer is used (`happy_eyeballs`).
+One timeout covers all these steps. The first address of a host that answers is used (`happy_eyeballs`).
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from mcproxy.net.tls_stream import Handshake, TLSStream
 
 @dataclass(frozen=True)
 class ClientTLS:
-    """TLS settings for one endpoint. With `verify`, chain and `server_name` are verified; the context must have been
-    made by `client_context` with the same `verify`.
-    """
+    """TLS settings for an endpoint. With `verify`, chain and `server_name` are verified.
+
+    `client_context` must have made the context with the same `verify`."""
 
     context: SSL.Context
     server_name: str  # a DNS name (also sent as SNI, without a final dot) or an IP address
@@ -63,11 +63,11 @@ def connect(
 ) -> Deferred[None]:
     """Connect `protocol` to host:port within `timeout` seconds.
 
-    `alpn` are the protocols offered in TLS, best first; the server's choice is `alpn` of the transport, None if the
+    `alpn` are the protocols offered in TLS, best first. The server's choice is `alpn` of the transport, or None if the
     server does not use ALPN.
 
-    Fires after TCP, TLS and certificate checks, when `protocol.makeConnection` has been called; fails with
-    ConnectError. Cancelling closes whatever is under way.
+    The Deferred fires after TCP, TLS and certificate checks and the call of `protocol.makeConnection`; it fails with
+    ConnectError. Cancelling it closes the socket.
     """
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     attempt = _Attempt(reactor, where, timeout)
@@ -85,10 +85,10 @@ def connect_over(
     alpn: tuple[bytes, ...] = (HTTP1_1,),
     on_close: Callable[[SocketStream], None],
 ) -> Deferred[SocketStream]:
-    """Connect `protocol` over a connected stream socket (one end of a pair), which is closed on failure.
+    """Connect `protocol`, as `connect` does, over a connected stream socket (one end of a pair).
 
-    As `connect`; `where` names the peer in errors, `on_close` is called when the socket of the resulting stream is
-    closed.
+    The socket is closed on failure. `where` names the peer in errors. `on_close` is called when the socket of the
+    resulting stream is closed.
     """
     attempt = _Attempt(reactor, where, timeout)
     return attempt.run(attempt.over_socket(sock, protocol, tls, alpn, on_close))
@@ -101,7 +101,7 @@ _TIMEOUTS = {
 
 
 class _Attempt:
-    """One connection attempt; `stage` is its current step, for the message of a timeout."""
+    """A connection attempt; `stage` is its current step, for the message of a timeout."""
 
     def __init__(self, reactor: Reactor, where: str, timeout: float) -> None:
         self.reactor = reactor
@@ -132,7 +132,7 @@ class _Attempt:
             stream = await self._start_tls(sock, name, tls, alpn)
         except BaseException:
             sock.close()
-            if len(addresses) > 1:  # it may accept connections, but hang or be another server: the next attempt begins
+            if len(addresses) > 1:  # it can accept connections, but hang or be another server: the next attempt starts
                 SILENT.note(address, self.reactor.seconds())  # with another address
             raise
         stream.attach(protocol)
@@ -270,12 +270,12 @@ async def _resolve(reactor: Reactor, host: str, port: int) -> list[SocketAddress
 
 @implementer(IResolutionReceiver)
 class _Receiver:
-    """Collects the addresses of one look-up; a result after cancellation is dropped."""
+    """Collects the addresses of a look-up. A result after cancellation is dropped."""
 
     def __init__(self) -> None:
         self.done: Deferred[list[Any]] = Deferred()
         self.cause = ""
-        """Why there is no address, if the resolver reports it."""
+        """The reason why there is no address, if the resolver reports it."""
         self._addresses: list[Any] = []
 
     def resolutionBegan(self, resolutionInProgress: Any) -> None:
@@ -285,7 +285,7 @@ class _Receiver:
         self._addresses.append(address)
 
     def resolution_failed(self, cause: str) -> None:
-        """Called by `resolver.Resolver` before `resolutionComplete`."""
+        """Keep the cause of a failure; `resolver.Resolver` calls this before `resolutionComplete`."""
         self.cause = cause
 
     def resolutionComplete(self) -> None:
@@ -325,7 +325,7 @@ class _Connecting:
             return
         number = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if not number:
-            # The event may have been meant for the descriptor's previous owner: is it really connected?
+            # The event can be for the previous owner of the descriptor, so check that the socket is connected.
             number = self._socket.connect_ex(self._name)
             if number in (errno.EALREADY, errno.EINPROGRESS):
                 return

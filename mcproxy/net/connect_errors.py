@@ -1,6 +1,6 @@
 """The errors of outgoing connections, and the conversion of system and OpenSSL errors to them.
 
-`cause` is a short phrase for the operator's log; it names addresses and certificates, never secrets.
+`cause` is a short phrase for the operator's log. It contains addresses and certificate names, never secrets.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _UNTRUSTED = (
 
 
 class ConnectError(Exception):
-    """A connection was not made; nothing was sent over it.
+    """A connection failed before the protocol sent anything.
 
-    `cause` is a `causes.Cause` if it has a code. `recorded`: the endpoint has counted the failure; several requests may
-    have waited for the connection.
+    `cause` is a `causes.Cause` if it has a code. `recorded` is whether the endpoint has counted the failure, which is
+    counted once, although several requests can have waited for the connection.
     """
 
     def __init__(self, cause: str) -> None:
@@ -58,7 +58,7 @@ class ConnectionRefused(ConnectError):
 
 
 class ConnectTimeout(ConnectError):
-    """DNS, TCP or TLS took too long; the cause names it."""
+    """DNS, TCP or TLS took too long; the cause names the step."""
 
 
 class DNSError(ConnectError):
@@ -73,7 +73,7 @@ class TLSError(ConnectError):
 
 
 class ConnectFailed(ConnectError):
-    """Any other failure: no route, no socket left, no such file."""
+    """Any other failure, such as no route, no free socket, or no such file."""
 
 
 def from_errno(number: int, where: str) -> ConnectError:
@@ -102,7 +102,7 @@ def untrusted(where: str, reason: str) -> TLSError:
 def tls_reason(error: BaseException) -> str:
     """Return the reasons in OpenSSL's error queue, or the system's error, as one line.
 
-    For logs only: a peer can choose part of it.
+    It is for logs only, because a peer can choose a part of it.
     """
     if isinstance(error, SSL.SysCallError):
         number = error.args[0] if error.args else -1

@@ -1,6 +1,6 @@
-"""Calls functions that may block for ever, such as reads of a network file system, in a separate daemon thread.
+"""Calls functions that can block for ever, such as reads of a network file system, in a separate daemon thread.
 
-The threads of the reactor's pool are joined when the reactor stops: a hanging one would keep the process from exiting.
+The reactor joins the threads of its pool when it stops, so a hanging thread there would block the exit of the process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Typed access to Twisted's Failure, whose own methods have no annotations."""
+"""Typed wrappers of Twisted's Failure, whose methods have no annotations."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def is_done(reason: Failure) -> bool:
 
 
 def is_aborted(reason: Failure) -> bool:
-    """Return whether we aborted the connection."""
+    """Return whether the connection was aborted by this side."""
     return isinstance(reason.value, ConnectionAborted)

@@ -1,7 +1,7 @@
 """Explains OpenSSL's errors of failed handshakes, with clients and with servers. Pure.
 
-The reasons are those of OpenSSL's ssl_err.c; 1.1 and 3.x write "sslv3 alert …" where 4.0 writes "tls alert …". Reasons
-without an entry are returned unchanged: each is an English phrase without text from the peer.
+The reasons are from OpenSSL's ssl_err.c; 1.1 and 3.x write "sslv3 alert …", 4.0 writes "tls alert …". Reasons without
+an entry are returned unchanged, because each is an English phrase without text from the peer.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _CA = "give the client the CA of the listener's certificate (mcproxy kubeconfig 
 _NAME = "see that the certificate has the name that the client uses"
 _PROTOCOLS = "add the client's protocol to protocols of the listener"
 
-# By reason or alert: the cause and the remedy.
+# Cause and remedy by reason or alert.
 _CLIENT: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(_CLOSED, ("the client closed the connection during the handshake", _SEE_CLIENT)),
     **dict.fromkeys(
@@ -142,7 +142,7 @@ _SERVER_ALERTS: Mapping[str, Cause] = {
 
 
 def of_client(reason: str) -> tuple[str, str]:
-    """Return why a client's handshake with a listener failed, and what an operator can do about it.
+    """Return the cause of a client's failed handshake with a listener, and the remedy for an operator.
 
     `reason` is from `net.connect_errors.tls_reason`.
     """
@@ -153,7 +153,7 @@ def of_client(reason: str) -> tuple[str, str]:
 
 
 def of_server(reason: str) -> Cause:
-    """Return why the handshake with a server failed."""
+    """Return the cause of a failed handshake with a server."""
     known, alert = _find(reason, _SERVER, _SERVER_ALERTS)
     if known is not None:
         return known

@@ -1,9 +1,9 @@
 """Connects to the first address of a host that accepts a connection (RFC 8305, Happy Eyeballs).
 
-The addresses are tried in the resolver's order, the families in turn (section 4). The next one is tried after a
-failure, or after DELAY without an answer (section 5); earlier attempts continue, the first connection wins, and the
-others are cancelled. An address that was silent while a later one answered is tried last for a while, so that other
-connections do not wait for it. An address that refuses is not remembered: that costs no time, and it may be back soon.
+The addresses are tried in the resolver's order, with alternating families (section 4). The next attempt begins after a
+failure, or after DELAY without an answer (section 5). Earlier attempts continue; the first connection wins, and the
+others are cancelled. An address that was silent while a later one answered is tried last for MEMORY seconds, so that
+other connections do not wait for it. A refusing address is not remembered, since it costs no time and can recover soon.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ DELAY: Final = 0.25
 """Seconds until the next address is tried (the Connection Attempt Delay of RFC 8305 5)."""
 MEMORY: Final = 600.0
 """Seconds for which a silent address is tried last (RFC 6555 4.2: on the order of 10 minutes)."""
-_MOST_AT_ONCE = 8  # attempts; a further one ends the oldest
-_MOST_TRIED = 64  # addresses of one host; a name server may return thousands
-_MOST_REMEMBERED = 1024  # addresses
+_MOST_AT_ONCE = 8  # limit of concurrent attempts; a further one ends the oldest
+_MOST_TRIED = 64  # limit of tried addresses per host; a name server can return thousands
+_MOST_REMEMBERED = 1024  # limit of silent addresses
 
 
 class SilentAddresses:
@@ -39,18 +39,18 @@ class SilentAddresses:
         self._until: OrderedDict[SocketAddress, float] = OrderedDict()
 
     def note(self, address: SocketAddress, now: float) -> None:
-        """The address did not answer while another one did; `now` in seconds."""
+        """Note that an address did not answer while another one did; `now` in seconds."""
         self._until[address] = now + MEMORY
         self._until.move_to_end(address)
         if len(self._until) > _MOST_REMEMBERED:
             self._until.popitem(last=False)
 
     def forget(self, address: SocketAddress) -> None:
-        """The address has answered."""
+        """Note that an address has answered."""
         self._until.pop(address, None)
 
     def is_silent(self, address: SocketAddress, now: float) -> bool:
-        """Return whether it was noted within the last MEMORY seconds."""
+        """Return whether an address was noted as silent within the last MEMORY seconds."""
         return now < self._until.get(address, now)
 
 
@@ -59,7 +59,7 @@ SILENT: Final = SilentAddresses()
 
 
 def in_order(addresses: Sequence[SocketAddress], silent: Callable[[SocketAddress], bool]) -> list[SocketAddress]:
-    """Return the addresses in the order of attempts: the families in turn, silent ones last."""
+    """Return the addresses in the order of attempts: alternating families, silent addresses last."""
     first = [each for each in addresses if each[0] == addresses[0][0]]
     others = [each for each in addresses if each[0] != addresses[0][0]]
     turns = [each for each in chain.from_iterable(zip_longest(first, others)) if each is not None]
@@ -67,7 +67,7 @@ def in_order(addresses: Sequence[SocketAddress], silent: Callable[[SocketAddress
 
 
 class Race:
-    """The attempts for one connection; `won` fires with the socket and its address, or fails as the last attempt."""
+    """The attempts for one connection. `won` fires with the socket and its address, or fails as the last attempt."""
 
     def __init__(
         self,
@@ -76,21 +76,21 @@ class Race:
         connect: Callable[[SocketAddress], Deferred[socket.socket]],
         silent: SilentAddresses = SILENT,
     ) -> None:
-        """`connect` opens one connection; cancelled, it closes its socket. `addresses`: at least one."""
+        """`connect` opens a connection; its cancellation closes the socket. `addresses` has at least one address."""
         self.won: Deferred[tuple[socket.socket, SocketAddress]] = Deferred(lambda _: self._stop())
         self._reactor = reactor
         self._connect = connect
         self._silent = silent
         now = reactor.seconds()
         self._remaining = in_order(addresses, lambda address: silent.is_silent(address, now))[:_MOST_TRIED]
-        self._running: dict[SocketAddress, tuple[Deferred[None], float]] = {}  # and when it began
+        self._running: dict[SocketAddress, tuple[Deferred[None], float]] = {}  # with start times
         self._next: IDelayedCall | None = None
         self._beginning = False
         self._failed_at_once = False
         self._try_next()
 
     def _try_next(self) -> None:
-        """Begin the next attempt, and further ones while attempts fail immediately."""
+        """Start the next attempt, and further ones while attempts fail immediately."""
         self._failed_at_once = True
         if self._beginning:
             return
@@ -103,7 +103,7 @@ class Race:
     def _begin(self, address: SocketAddress) -> None:
         if self._next is not None and self._next.active():
             self._next.cancel()
-        began = self._reactor.seconds()  # before the timer's start: an attempt that it ends has lasted DELAY
+        began = self._reactor.seconds()  # before the timer starts, so that an attempt has lasted DELAY when it fires
         self._next = self._reactor.callLater(DELAY, self._try_next) if self._remaining else None
         if len(self._running) >= _MOST_AT_ONCE:
             self._running.pop(next(iter(self._running)))[0].cancel()
@@ -122,7 +122,7 @@ class Race:
         self.won.callback((sock, address))
 
     def _failed(self, reason: Failure, address: SocketAddress) -> None:
-        if self._running.pop(address, None) is None:  # it was cancelled
+        if self._running.pop(address, None) is None:  # the attempt was cancelled
             return
         if self._remaining:
             self._try_next()

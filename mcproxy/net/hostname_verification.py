@@ -1,7 +1,7 @@
-"""Verification that a certificate is for a given DNS name or IP address (RFC 6125, RFC 9525), by service_identity.
+"""Verifies by service_identity that a certificate is for a given DNS name or IP address (RFC 6125, RFC 9525).
 
-Each name in subjectAltName counts by itself, as in Go's `Certificate.VerifyHostname`: an invalid one (an IP address as
-a DNS name, a wildcard in a wrong place) is ignored. URIs and other kinds are never compared.
+An invalid name in subjectAltName (an IP address as a DNS name, a misplaced wildcard) is ignored, and other names still
+count, as in Go's `Certificate.VerifyHostname`. URIs and other kinds are never compared.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mcproxy.net.connect_errors import TLSError
 
 @lru_cache(1024)
 def is_ip(name: str) -> bool:
-    """Return whether `name` is an IP address; results are cached, since each connection needs one."""
+    """Return whether `name` is an IP address; cached, because each connection needs it."""
     try:
         ip_address(name)
     except ValueError:
@@ -38,8 +38,8 @@ def is_ip(name: str) -> bool:
 def plain_name(name: str) -> str:
     """Return a server's name in the form for SNI and for the comparison with a certificate.
 
-    A DNS name loses its final dot (RFC 6066 3; Go's `hostnameInSNI`), an IPv4-mapped IPv6 address is the IPv4 address
-    (RFC 4291 2.5.5.2; Go's `net.IP.Equal`).
+    A DNS name loses its final dot (RFC 6066 3; Go's `hostnameInSNI`). An IPv4-mapped IPv6 address becomes the IPv4
+    address (RFC 4291 2.5.5.2; Go's `net.IP.Equal`).
     """
     if is_ip(name):
         return str(_unmapped(ip_address(name)))
@@ -81,7 +81,7 @@ def _patterns(certificate: x509.Certificate) -> list[CertificatePattern]:
         except service_identity.CertificateError:
             continue
     addresses = names.get_values_for_type(x509.IPAddress)
-    # Only name constraints have networks.
+    # Values that are networks occur only in name constraints.
     found += [IPAddressPattern(_unmapped(one)) for one in addresses if isinstance(one, IPv4Address | IPv6Address)]
     return found
 

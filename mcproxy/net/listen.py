@@ -1,10 +1,10 @@
 """A listening address and its connections.
 
-A new connection is counted by its client, its PROXY header is read if one is required, its TLS handshake is completed
-(see `pending_connection`), and only then it gets a protocol. At the limits an idle connection is closed to make room
-for a new one.
+A new connection is counted by its client. Its PROXY header, if required, is read, and its TLS handshake completed
+(`pending_connection`); then it gets a protocol. At a limit, an idle connection is closed to make room for a new one.
 
-Settings that a reload may change (certificates, limits) are one frozen `ListenerSettings`; a connection keeps its own.
+The settings that a reload can change (certificates, limits) are a frozen `ListenerSettings`. A connection keeps its
+settings.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from mcproxy.net.socket_stream import SocketStream
 
 log = Logger(__name__)
 
-_ACCEPTS_PER_TURN = 64  # accept(2) calls on one socket in one turn of the reactor
-_SHARED_ACCEPTS_PER_TURN = 1  # for a socket shared with other processes, so that a burst is spread over them
+_ACCEPTS_PER_TURN = 64  # limit of accept(2) calls per socket in a reactor iteration
+_SHARED_ACCEPTS_PER_TURN = 1  # for sockets shared with other processes, so that a burst is spread over them
 _NO_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-_RESUME_DELAY = 0.25  # seconds without accepting after one of these errors
+_RESUME_DELAY = 0.25  # seconds without accepting connections after one of these errors
 
 
 class ProtocolFactory(Protocol):
     """Makes the protocols of a listener's connections."""
 
     def build(self, transport: Any) -> IProtocol | None:
-        """Return the protocol for a connection whose handshake is complete; None closes the connection."""
+        """Return the protocol for a connection with a complete handshake; None closes the connection."""
 
 
 @implementer(IReadDescriptor)
 class _Acceptor:
-    """One listening socket in the reactor."""
+    """A listening socket in the reactor."""
 
     def __init__(self, listener: Listener, sock: socket.socket) -> None:
         self.sock = sock
@@ -63,12 +63,12 @@ class _Acceptor:
         self._listener.accept_from(self.sock)
 
     def connectionLost(self, reason: Failure) -> None:
-        """Called by the reactor when accepting itself raised, which the reactor has logged."""
+        """Handle an exception of accepting, which the reactor has logged."""
         self._listener.stop_accepting()
 
 
 class Listener:
-    """One listening address, with one socket or several; `factory` makes the protocol of each connection."""
+    """A listening address with one or several sockets. `factory` makes the protocol of each connection."""
 
     def __init__(
         self,
@@ -79,8 +79,8 @@ class Listener:
         sockets: ListeningSockets | None = None,
         clients: ClientTable[PendingConnection | SocketStream] | None = None,
     ) -> None:
-        """`sockets` opens and closes the sockets; None: this process does. `clients` is a new table of its connections,
-        for limits over several processes."""
+        """`sockets` opens and closes the sockets; None: this process does. `clients` is an empty connection table, for
+        limits over several processes."""
         self.bind = bind
         self.settings = settings
         self._reactor = reactor
@@ -95,8 +95,8 @@ class Listener:
         self._resume_timer: Any = None
         self._once = LogOnce()
         self.counts: Counter[str] = Counter()
-        """Since it was opened: connections `accepted`; those refused (`connections`, `connectionsPerClient`: by the
-        limit; `proxy`: by their PROXY header); handshakes (`ok`, `failed`, `abandoned`)."""
+        """Counts since the opening: connections `accepted`; connections refused by a limit (`connections`,
+        `connectionsPerClient`) or for their PROXY header (`proxy`); handshakes (`ok`, `failed`, `abandoned`)."""
 
     # -- lifecycle --------------------------------------------------------------------------------------------
 
@@ -106,9 +106,9 @@ class Listener:
         self.start_accepting()
 
     def open(self, *, replacing: Sequence[Listener] = ()) -> None:
-        """Bind: connections wait in the kernel's queue. Raises BindError.
+        """Bind without accepting, so that connections wait in the kernel's queue. Raises BindError.
 
-        `replacing` are listeners on the same port that are about to stop; the new address may overlap with theirs.
+        `replacing` are listeners on the same port that will stop soon. The new address can overlap with theirs.
         """
         overlapping = [sock for other in replacing for sock in other.sockets]
         self._sockets = self._origin.open(self.bind, overlapping=overlapping)
@@ -123,30 +123,30 @@ class Listener:
         return tuple(self._sockets)
 
     def use(self, sockets: Sequence[socket.socket]) -> None:
-        """Accept from these sockets of the same address; close the former ones, whose queues other processes accept."""
+        """Accept from these sockets of the same address. Close the former ones, whose queues other processes accept."""
         self.release()
         self._sockets = list(sockets)
         self.start_accepting()
 
     def update(self, settings: ListenerSettings) -> None:
-        """Use these settings for new connections; the socket and established connections stay."""
+        """Use these settings for new connections. The socket and established connections stay."""
         self.settings = settings
 
     def set_permissions(self, bind: UnixBind) -> None:
-        """Change the mode and group of a unix socket. Raises BindError; nothing has changed then."""
+        """Change the mode and group of a unix socket. If it raises BindError, nothing has changed."""
         assert isinstance(self.bind, UnixBind)
         self._origin.set_permissions(self.bind, bind)
         self.bind = bind
 
     def restore(self) -> None:
-        """Restore the settings that another process with the same sockets may have changed."""
+        """Restore the socket settings that another process with the same sockets can have changed."""
         if isinstance(self.bind, UnixBind):
             set_permissions(self.bind)
         elif isinstance(self.bind, TCPBind) and len(self._sockets) == 1:
             keep_port(self._sockets[0])
 
     def accept_queued(self) -> None:
-        """Accept the connections in the kernel's queue, which a close would reset; a socket of systemd stays open."""
+        """Accept the connections in the kernel's queue, which a close would reset. Sockets of systemd stay open."""
         if isinstance(self.bind, SystemdBind):
             return
         for sock in self.sockets:
@@ -154,15 +154,15 @@ class Listener:
                 self.accept_from(sock, _ACCEPTS_PER_TURN)
 
     def stop_accepting(self) -> None:
-        """Close the sockets and remove the file of a unix socket; connections stay."""
+        """Close the sockets and remove the file of a unix socket. Connections stay."""
         sockets = self._take_sockets()
         if sockets:
             self._origin.close(self.bind, sockets)
 
     def release(self) -> None:
-        """Close this process's descriptors of the sockets: other processes accept from them, now and later.
+        """Close this process's descriptors of the sockets, from which other processes continue to accept.
 
-        Connections stay, also those in the kernel's queue, and so does the file of a unix socket.
+        Connections stay, including those in the kernel's queue, as does the file of a unix socket.
         """
         for sock in self._take_sockets():
             sock.close()
@@ -180,7 +180,7 @@ class Listener:
 
     @property
     def name(self) -> str:
-        """The name in the log: its name, or else its address."""
+        """The listener's name in the log: its configured name, or else its address."""
         return self.settings.name or str(self.bind)
 
     @property
@@ -189,7 +189,7 @@ class Listener:
 
     @property
     def address(self) -> TCPBind | UnixBind:
-        """The listening address, with the port that the system chose for 0; only while it accepts."""
+        """The listening address, with the port that the system chose for 0. Valid only while the listener accepts."""
         if not self._sockets:
             raise ValueError("the listener is not open")
         sock = self._sockets[0]
@@ -200,25 +200,25 @@ class Listener:
 
     @property
     def connections(self) -> int:
-        """Open connections, including those in their handshake."""
+        """The number of open connections, including connections in their handshake."""
         return len(self._clients)
 
     def __iter__(self) -> Iterator[SocketStream]:
-        """The connections that have a protocol (a copy: the set may change meanwhile)."""
+        """Iterate over a copy of the connections with a protocol, because the set can change meanwhile."""
         return iter(tuple(self._streams))
 
     def drop_pending(self) -> None:
-        """Close the connections without a protocol (at the end of a drain)."""
+        """Close connections without a protocol, at the end of a drain."""
         for pending in tuple(self._pending):
             pending.close()
 
     def no_longer_pending(self, pending: PendingConnection) -> None:
-        """The pending connection is closed."""
+        """Remove a pending connection, which is closed."""
         self._pending.remove(pending)
         self._clients.remove(pending.client, pending)
 
     def identified(self, pending: PendingConnection, client: str) -> bool:
-        """The PROXY header was read: count the connection with its client; False if it was closed at the limit."""
+        """After reading the PROXY header, count the connection with its client; False if the limit closed it."""
         admitted = self._admit(client)
         self._clients.move(pending.client, pending, client, pending)
         pending.client = client
@@ -227,12 +227,12 @@ class Listener:
         return admitted
 
     def stream_closed(self, stream: SocketStream) -> None:
-        """Called by a stream of this listener, once, when its socket is closed."""
+        """Remove a stream; each stream calls this once, when its socket is closed."""
         self._streams.remove(stream)
         self._clients.remove(client_of(stream.getPeer()), stream)
 
     def connect(self, pending: PendingConnection, stream: SocketStream) -> None:
-        """Connect the stream that a pending connection has become, its handshake complete, to its protocol."""
+        """Connect the stream of a pending connection with a complete handshake to its protocol."""
         self._pending.remove(pending)
         self._streams.add(stream)
         self._clients.move(pending.client, pending, client_of(stream.getPeer()), stream)
@@ -264,7 +264,7 @@ class Listener:
             self._reactor.removeReader(acceptor)
 
     def accept_from(self, listening: socket.socket, most: int | None = None) -> None:
-        """Accept at most `most` queued connections of one of the sockets (None: the maximum of a turn)."""
+        """Accept at most `most` queued connections of a socket (None: the maximum of an iteration)."""
         if most is None:
             most = _SHARED_ACCEPTS_PER_TURN if self._shared else _ACCEPTS_PER_TURN
         for _ in range(most):
@@ -281,7 +281,7 @@ class Listener:
                 continue  # the connection failed before it was accepted: ECONNABORTED and others of accept(2)
             try:
                 self._accept(sock, name)
-            except Exception:  # one connection must not stop the listener
+            except Exception:  # an error of one connection must not stop the listener
                 log.failure("a new connection failed; it is closed", event="internal_error", listener=self.name)
                 self._clients.not_added()
                 sock.close()
@@ -304,7 +304,7 @@ class Listener:
         pending.start()
 
     def _make_room(self, limit: int) -> bool:
-        """At the limit of all connections: close the longest idle one of the client with most connections."""
+        """At the limit of all connections, close the longest idle connection of the client with most connections."""
         found = self._clients.longest_idle(self._reactor.seconds())
         if found is None:
             self._warn(
@@ -330,7 +330,7 @@ class Listener:
         return True
 
     def _admit(self, client: str) -> bool:
-        """Whether the client may have one more connection; at its limit, its longest idle one is closed for it."""
+        """Return whether to admit another connection of the client; at its limit, close its longest idle connection."""
         limit = self.settings.limits.connections_per_client
         if not limit or client in (UNIX, UNKNOWN) or not self._clients.is_full_for(client, limit):
             return True
@@ -352,7 +352,7 @@ class Listener:
         return True
 
     def _pause_accepting(self, error: OSError) -> None:
-        """Out of descriptors or memory: the sockets stay readable, so stop polling them for a moment."""
+        """Without free descriptors or memory, stop polling the sockets for a moment, as they stay readable."""
         if self._resume_timer is not None:
             return
         self._remove_acceptors()
@@ -372,7 +372,7 @@ class Listener:
         self._add_acceptors()
 
     def may_log(self, *kind: str | None) -> bool:
-        """Return whether to write a line of this kind: at most one a minute."""
+        """Return whether to log a line of this kind, at most once a minute."""
         return self._once.allows(kind, self._reactor.seconds())
 
     def _warn(self, about: str, text: str, *, event: str, **fields: Any) -> None:

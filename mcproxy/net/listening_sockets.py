@@ -1,4 +1,4 @@
-"""The source of a process's listening sockets: it opens them itself; for others see `daemon.processes.socket_table`."""
+"""Provides listening sockets that the process opens itself; `daemon.processes.socket_table` has those of workers."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ class ListeningSockets(Protocol):
     def open(self, bind: Bind, *, overlapping: Sequence[socket.socket]) -> list[socket.socket]:
         """Return the listening, non-blocking sockets for `bind`, at least one. Raises BindError.
 
-        `overlapping` are listening sockets of this process that are about to be closed, as for `bind.open_socket`.
+        `overlapping` are listening sockets of this process that will be closed soon, as in `bind.open_socket`.
         """
 
     def is_shared(self, bind: Bind) -> bool:
         """Whether other processes accept from the same sockets permanently."""
 
     def set_permissions(self, before: UnixBind, after: UnixBind) -> None:
-        """Change mode and group of the file of a unix socket. Raises BindError; nothing has changed then."""
+        """Change mode and group of the file of a unix socket. If it raises BindError, nothing has changed."""
 
     def close(self, bind: Bind, sockets: Iterable[socket.socket]) -> None:
-        """Close the sockets of an address without a listener."""
+        """Close the sockets of an address that no longer has a listener."""
 
 
 class HandedOver:
-    """The listening sockets of the daemon that this one replaces, which that daemon may use until it retires."""
+    """The listening sockets of the daemon that this one replaces. That daemon can use them until it retires."""
 
     def __init__(self, addresses: Mapping[str, Sequence[socket.socket]] | None = None) -> None:
-        """`addresses`: by `str(bind)`."""
+        """`addresses`: the sockets by `str(bind)`."""
         self._addresses = {address: list(sockets) for address, sockets in (addresses or {}).items()}
         self._needed_elsewhere = set(self._addresses)
 
     def take(self, address: str) -> list[socket.socket] | None:
-        """Return the sockets of an address, which the caller owns from now on; None if there are none."""
+        """Return the sockets of an address, or None; the caller then owns them."""
         return self._addresses.pop(address, None)
 
     def take_all(self) -> dict[str, list[socket.socket]]:
-        """Return all sockets, which the caller owns from now on."""
+        """Return all sockets; the caller then owns them."""
         addresses, self._addresses = self._addresses, {}
         return addresses
 
@@ -64,12 +64,12 @@ class HandedOver:
                 sock.close()
 
     def complete(self) -> None:
-        """The other daemon has retired: this one owns everything."""
+        """Note that the other daemon has retired, so that this one owns everything."""
         self._needed_elsewhere.clear()
 
 
 class LocalSockets:
-    """Sockets that this process opens itself, or gets from systemd or from the daemon that it replaces."""
+    """Sockets that this process opens, or that it gets from systemd or from the daemon that it replaces."""
 
     def __init__(self, systemd: SystemdSockets | None = None, handed_over: HandedOver | None = None) -> None:
         self._systemd = systemd or SystemdSockets({})
@@ -112,11 +112,11 @@ def remove_file(bind: UnixBind) -> None:
 
 
 def duplicates(descriptors: Iterable[int]) -> list[int]:
-    """Return a duplicate of each descriptor. Raises OSError, and leaves none of them open then."""
+    """Return a duplicate of each descriptor. If it raises OSError, no duplicate is open."""
     made: list[int] = []
     try:
         for descriptor in descriptors:
-            made.append(os.dup(descriptor))  # noqa: PERF401  those before a failure are closed
+            made.append(os.dup(descriptor))  # noqa: PERF401  earlier ones are closed on a failure
     except OSError:
         for descriptor in made:
             os.close(descriptor)

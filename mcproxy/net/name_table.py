@@ -14,7 +14,7 @@ class NameTable(Generic[T]):
     __slots__ = ("_exact", "_wildcard")
 
     def __init__(self, entries: Iterable[tuple[str, T]]) -> None:
-        """`entries` are (name in lower case, value); of two with the same name the first is used."""
+        """`entries` are (name in lower case, value); the first of several entries for a name is used."""
         self._exact: dict[str, T] = {}
         self._wildcard: dict[str, T] = {}
         for name, value in entries:

@@ -1,6 +1,6 @@
-"""An accepted socket before it gets its protocol: PROXY header, then TLS handshake.
+"""Handles an accepted socket until it gets its protocol: reads the PROXY header, then does the TLS handshake.
 
-Each step is bounded by the handshake timeout, so a silent peer costs a socket and a timer for that long.
+The handshake timeout limits each step, so that a silent peer costs a socket and a timer only for that time.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from mcproxy.net.socket_stream import SocketStream
 from mcproxy.net.tls_stream import Handshake, TLSStream
 from mcproxy.net.trusted_proxies import is_trusted
 
-# The settings of a listener that a reload may change: certificates, limits, the PROXY protocol.
+# The settings of a listener that a reload can change: certificates, limits, the PROXY protocol.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerSettings:
     """Settings of new connections.
 
-    `certificates` None: no TLS. `proxy_protocol_from` None: no PROXY protocol; else a header is required from peers in
-    these networks, and is a protocol error from others.
+    `certificates` None: no TLS. `proxy_protocol_from` None: no PROXY protocol. Otherwise peers in these networks must
+    send a PROXY header, which is a protocol error from other peers.
     """
 
     name: str = ""
@@ -52,7 +52,7 @@ class ListenerSettings:
 log = Logger(__name__)
 
 _GONE = frozenset({"the peer closed the connection", "connection reset by peer", "broken pipe"})
-"""Reasons of a handshake that the peer has ended silently."""
+"""Reasons of handshakes that the peer ended silently."""
 
 
 class PendingOwner(Protocol):
@@ -70,17 +70,17 @@ class PendingOwner(Protocol):
         ...
 
     def identified(self, pending: PendingConnection, client: str) -> bool:
-        """The PROXY header was read: count the connection with its client; False if it was closed at the limit."""
+        """After reading the PROXY header, count the connection with its client; False if the limit closed it."""
         ...
 
     def connect(self, pending: PendingConnection, stream: SocketStream) -> None:
-        """Connect the stream that a pending connection has become, its handshake complete, to its protocol."""
+        """Connect the stream of a pending connection with a complete handshake to its protocol."""
 
     def no_longer_pending(self, pending: PendingConnection) -> None:
-        """The pending connection is closed."""
+        """Remove a pending connection, which is closed."""
 
     def stream_closed(self, stream: SocketStream) -> None:
-        """The socket of a stream is closed."""
+        """Remove a stream, whose socket is closed."""
 
 
 @implementer(IReadDescriptor)
@@ -131,7 +131,7 @@ class PendingConnection:
         return "net"
 
     def doRead(self) -> None:
-        """Peek at the received bytes, then read exactly the header: the rest is for TLS or HTTP."""
+        """Peek at the received bytes, then read exactly the header. Later bytes are for TLS or HTTP."""
         try:
             seen = self._socket.recv(MAX_2 - len(self._header), socket.MSG_PEEK)
             if not seen:
@@ -172,7 +172,7 @@ class PendingConnection:
             self._timer = None
 
     def connectionLost(self, reason: Failure) -> None:
-        """Called by the reactor when the socket is dead."""
+        """Handle a dead socket; called by the reactor."""
         self.close()
 
     # -- TLS -------------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ class PendingConnection:
     def _ready(self, stream: SocketStream) -> None:
         self._listener.connect(self, stream)
 
-    # -- connections that come to nothing ----------------------------------------------------------------------
+    # -- connections without a protocol ------------------------------------------------------------------------
 
     def _header_missing(self, cause: str) -> None:
         """Close the connection of a load balancer without a valid PROXY header."""
@@ -264,7 +264,7 @@ class PendingConnection:
         self.close()
 
     def _abandoned(self, cause: str) -> None:
-        """Close a connection that ended before its handshake was complete."""
+        """Close a connection that the peer ended before its handshake was complete."""
         log.debug(
             "a connection ended before its first request",
             event="connection_abandoned",

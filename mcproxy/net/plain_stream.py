@@ -1,4 +1,4 @@
-"""Plain TCP and unix socket streams: listeners on loopback, http:// endpoints, the control socket."""
+"""Streams without TLS over TCP and unix sockets: listeners on loopback, http:// endpoints, the control socket."""
 
 from __future__ import annotations
 
@@ -51,5 +51,5 @@ class PlainStream(SocketStream):
         try:
             self.socket.shutdown(socket.SHUT_WR)
         except OSError:
-            pass  # the peer has reset the connection; the next read reports it
+            pass  # the peer has reset the connection, which the next read reports
         return True

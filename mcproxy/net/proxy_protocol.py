@@ -1,4 +1,4 @@
-"""Parser of the PROXY protocol, versions 1 and 2, with which load balancers pass on the client's address.
+"""Parses headers of the PROXY protocol, versions 1 and 2, by which load balancers report the client's address.
 
 Pure and incremental. Source of the rules: haproxy's proxy-protocol.txt (2.1 for version 1, 2.2 for version 2).
 """
@@ -11,8 +11,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 SIGNATURE_1 = b"PROXY "
 SIGNATURE_2 = b"\r\n\r\n\x00\r\nQUIT\n"
-MAX_1 = 107  # bytes, CRLF included
-MAX_2 = 16 + 4096  # our limit: addresses take at most 216 bytes, the rest is TLVs, which are skipped
+MAX_1 = 107  # bytes, including CRLF
+MAX_2 = 16 + 4096  # own limit (bytes); addresses take at most 216 bytes, TLVs follow and are skipped
 
 _HEAD_2 = struct.Struct("!12sBBH")
 _INET = struct.Struct("!4s4sHH")
@@ -25,8 +25,8 @@ class ProxyHeaderError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ProxyHeader:
-    """`source` is the client's (address, port); None for LOCAL, UNKNOWN and families without addresses: then
-    the peer's address is used. `size` is the length of the header in bytes."""
+    """`source` is the client's (address, port). It is None for LOCAL, UNKNOWN and families without addresses, for
+    which the peer's address is used. `size` is the length of the header (bytes)."""
 
     source: tuple[IPv4Address | IPv6Address, int] | None
     size: int
@@ -64,7 +64,7 @@ def _parse_1(data: bytes) -> ProxyHeader | None:
 
 def _address(word: bytes, version: int) -> IPv4Address | IPv6Address:
     try:
-        if b"%" in word:  # a zone may hold any byte, even line ends, and is meaningless on another host
+        if b"%" in word:  # a zone can contain any byte, even line ends, and has no meaning on other hosts
             raise ValueError
         address = ip_address(word.decode("ascii"))
     except ValueError:

@@ -1,8 +1,8 @@
-"""The epoll reactor with a shorter dispatch, which is measurably faster at high request rates.
+"""An epoll reactor with a shorter dispatch, which is measurably faster at high request rates.
 
-Twisted's dispatch goes through `log.callWithLogger` (a context dictionary for each event) and calls `fileno()` first.
-Here the selectable is called directly. Errors are handled as there: an exception of doRead or doWrite is logged and
-the connection is closed with it.
+Twisted's dispatch uses `log.callWithLogger` (a context dictionary for each event) and first calls `fileno()`. This
+reactor calls the selectable directly. It handles errors as Twisted does: an exception of doRead or doWrite is logged
+and closes the connection.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ _OUT = epollreactor.EPOLLOUT
 _DEAD = epollreactor.EPOLLHUP | epollreactor.EPOLLERR
 
 LONG_TURN = 0.001
-"""Seconds; a longer turn of the reactor is reported individually."""
+"""Seconds above which an iteration of the reactor is reported individually."""
 
 
 def _ignore(seconds: float) -> None:
-    """The default of `long_turn`."""
+    """Do nothing; the default of `long_turn`."""
 
 
 class LeanEpollReactor(epollreactor.EPollReactor):
     """EPollReactor with its own `doPoll`.
 
-    `end_of_turn` collects streams that have coalesced writes or a protocol to flush; their `end_turn` is called after
-    all ready selectables have been called, before the reactor waits again.
+    `end_of_turn` collects streams with coalesced writes or a protocol to flush. Their `end_turn` is called after all
+    ready selectables have been called, before the reactor waits again.
 
-    It measures its turns, from the end of a wait to the next one: a timer or a request that became ready meanwhile has
-    waited at most for that time. Reading the clock twice takes 0.1 µs, so every turn is measured.
+    It measures its turns (iterations), each from the end of a wait to the next wait: a timer or request that becomes
+    ready meanwhile waits at most for that time. Reading the clock twice takes 0.1 µs, so every turn is measured.
 
-    Twisted's reactors use the time of day: a clock that is set forward would end every timeout at once, and one that is
-    set back would stop all timers for as long. Here timers use CLOCK_MONOTONIC, which is the same for all processes of
-    the machine; the time of day is `wall_seconds` (`wall_time.py`).
+    Twisted's reactors use the time of day: setting the clock forward would end every timeout at once, and setting it
+    back would delay all timers by as much. Here timers use CLOCK_MONOTONIC, which is the same for all processes of the
+    machine. The time of day is `wall_seconds` (`wall_time.py`).
     """
 
     seconds = staticmethod(time.monotonic)
@@ -52,17 +52,17 @@ class LeanEpollReactor(epollreactor.EPollReactor):
 
     def __init__(self) -> None:
         self.end_of_turn: list[Any] = []
-        self.short_turns = 0  # since the reader has reset it; and the sum of their seconds
+        self.short_turns = 0  # number since the reader reset it, and the sum of their seconds
         self.short_turn_seconds = 0.0
-        self.long_turn: Callable[[float], None] = _ignore  # called with the seconds of each turn over `LONG_TURN`
+        self.long_turn: Callable[[float], None] = _ignore  # called with the seconds of a turn over `LONG_TURN`
         self._woken_at = _monotonic()
         super().__init__()  # type: ignore[no-untyped-call]
         self.installNameResolver(Resolver(self))
 
     def addExclusiveReader(self, reader: Any) -> None:
-        """Add a listening socket that other processes poll too: a new connection wakes one of them, not all.
+        """Add a listening socket that other processes also poll (EPOLLEXCLUSIVE), so that a connection wakes only one.
 
-        The processes share the socket, not the epoll instance. `removeReader` removes it; it cannot be a writer too.
+        The processes share the socket, not the epoll instance. `removeReader` removes it. It cannot also be a writer.
         """
         fd = reader.fileno()
         if fd not in self._reads:
@@ -71,7 +71,7 @@ class LeanEpollReactor(epollreactor.EPollReactor):
             self._selectables[fd] = reader
 
     def _end_turn(self) -> None:
-        # A failing send closes its connection, which may write to another: that one is appended to the list.
+        # A failing send closes its connection, which can write to another stream, which is appended to the list.
         turn = self.end_of_turn
         for stream in turn:
             try:
@@ -96,7 +96,7 @@ class LeanEpollReactor(epollreactor.EPollReactor):
         for fd, event in ready:
             selectable = selectables.get(fd)
             if selectable is None:
-                continue  # closed by another selectable in this loop
+                continue  # another selectable has closed it in this loop
             if event == _IN:
                 try:
                     why = selectable.doRead()
@@ -112,7 +112,7 @@ class LeanEpollReactor(epollreactor.EPollReactor):
     doIteration = doPoll
 
     def _dispatch(self, selectable: Any, fd: int, event: int) -> None:
-        """Handle anything but a plain read, as `_PollLikeMixin._doReadOrWrite` does."""
+        """Handle all events except a plain read, as `_PollLikeMixin._doReadOrWrite` does."""
         why: BaseException | None = None
         reading = False
         if event & _DEAD and not event & _IN:
@@ -140,7 +140,7 @@ class LeanEpollReactor(epollreactor.EPollReactor):
 
 
 def install() -> LeanEpollReactor:
-    """Install this as the process's reactor; call it before anything imports twisted.internet.reactor."""
+    """Install this reactor in the process. Call it before any import of twisted.internet.reactor."""
     reactor = LeanEpollReactor()
     installReactor(reactor)  # type: ignore[no-untyped-call]
     return reactor

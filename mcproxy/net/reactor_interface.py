@@ -1,6 +1,6 @@
 """The interface of the reactor for this package.
 
-Twisted describes reactors by several interfaces; the sockets here need methods of three of them.
+Twisted describes reactors by several interfaces; this package needs methods of three of them.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Looks names up without blocking the reactor, and caches the last addresses of each.
+"""Resolves names without blocking the reactor, and caches the last addresses of each name.
 
 It uses the C library's getaddrinfo(3), so that /etc/hosts, search domains and nsswitch.conf apply as for every other
-program. That blocks, for 30 s if the name server is dead: so it runs in separate threads, not in the reactor's pool,
-which has other work; concurrent requests for a name share one look-up.
+program. That function blocks, for 30 s if the name server is dead. So it runs in separate threads, not in the reactor's
+pool, which has other work. Concurrent requests for a name share one look-up.
 
-While a name server fails or is slow, the last known addresses stay in use, so that a reachable cluster is not lost. The
-answer that a name does not exist ends their use: the address may belong to somebody else by now. An answer is used for
-`FRESH` seconds; a changed name takes effect after that time.
+While a name server fails or is slow, the last known addresses stay in use, so that a reachable cluster is not lost.
+The answer that a name does not exist ends their use, because the address can belong to another host by then. An answer
+is used for `FRESH` seconds, after which a changed name takes effect.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ log = Logger(__name__)
 FRESH = 5.0
 """Seconds for which an answer is used without a further look-up."""
 PATIENCE = 1.0
-"""Seconds for which a connection waits for a look-up before it uses the last known addresses."""
+"""Seconds that a connection waits for a look-up before it uses the last known addresses."""
 MAX_THREADS = 16
-"""Maximum of concurrent look-ups; further ones wait for a thread."""
+"""Limit of concurrent look-ups; further look-ups wait for a thread."""
 MAX_NAMES = 4096
-"""Maximum of cached names; the least recently used one is dropped."""
+"""Limit of cached names; the least recently used name is dropped."""
 
 _NO_SUCH_NAME = frozenset({socket.EAI_NONAME, socket.EAI_NODATA})
-"""Errors of getaddrinfo(3) after the answer of a name server that the name, or an address of it, does not exist."""
+"""Errors of getaddrinfo(3) if a name server answers that the name, or an address of it, does not exist."""
 
 LookUp = Callable[[str], Sequence[str]]
-"""Returns addresses, blocking. Raises OSError."""
+"""Returns the addresses of a name, blocking. Raises OSError."""
 Start = Callable[[Callable[[], None]], object]
 """Calls a function in a thread."""
 
@@ -65,7 +65,7 @@ class _Name:
     def __init__(self) -> None:
         self.addresses: tuple[str, ...] = ()
         self.at = float("-inf")
-        """The time of the look-up."""
+        """The time of the last look-up."""
         self.failing = ""
         """The cause of the last look-up's failure, or ""."""
         self.running = False
@@ -80,7 +80,7 @@ class _Resolution:
         self.name = name
 
     def cancel(self) -> None:
-        """Do nothing: a look-up cannot be cancelled; its result is cached."""
+        """Do nothing: a look-up cannot be cancelled, and its result is cached."""
 
 
 @implementer(IHostnameResolver)
@@ -123,7 +123,7 @@ class Resolver:
         return resolution
 
     async def addresses(self, host: str) -> tuple[str, ...]:
-        """Return the addresses of a name. Raises OSError if there are none, not even old ones."""
+        """Return the addresses of a name. Raises OSError without any, including old ones."""
         name = self._names.get(host)
         if name is None:
             name = self._names[host] = _Name()
@@ -168,7 +168,7 @@ class Resolver:
 
         try:
             self._start(work)
-        except RuntimeError as error:  # no thread can be started now
+        except RuntimeError as error:  # no thread can be started
             self._done(host, name, (), str(error))
 
     def _done(self, host: str, name: _Name, found: tuple[str, ...], cause: str, exists: bool = True) -> None:
@@ -187,7 +187,7 @@ class Resolver:
             self._begin(*self._queue.pop(0))
 
     def _log_change(self, host: str, name: _Name, cause: str) -> None:
-        """Log the beginning and the end of a failure if addresses are known; if not, the connection reports it."""
+        """Log the beginning and the end of a failure while addresses are known. Otherwise the connection reports it."""
         if cause and not name.failing and name.addresses:
             log.warn(
                 "the name {host} cannot be resolved; its last known addresses stay in use",

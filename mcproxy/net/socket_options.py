@@ -1,4 +1,4 @@
-"""Socket options and addresses, for accepted and outgoing connections."""
+"""Sets socket options and converts addresses, for accepted and outgoing connections."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ KEEPALIVE_PROBES = 3  # unanswered probes that end the connection
 def tune(sock: socket.socket) -> None:
     """Set the options of a stream socket: non-blocking, TCP_NODELAY, keep-alive.
 
-    Without TCP_NODELAY a new watch takes 47 ms to set up instead of 2.6. With keep-alive, a peer that has vanished is
-    detected after 60 idle seconds.
+    Without TCP_NODELAY, the setup of a watch takes 47 ms instead of 2.6. With keep-alive, a vanished peer is detected
+    after 60 idle seconds.
 
-    TCP_USER_TIMEOUT is deliberately not set: since Linux 5.11 it also ends a connection whose peer is alive but does
-    not read (a pager with `kubectl logs`, stdin of a stopped process), which may last for hours.
+    TCP_USER_TIMEOUT is deliberately not set: since Linux 5.11 it also ends connections whose peer is alive but does not
+    read (a pager with `kubectl logs`, stdin of a stopped process). Such a pause can last for hours.
     """
     sock.setblocking(False)
     if sock.family == socket.AF_UNIX:
@@ -33,7 +33,7 @@ def tune(sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)
     except OSError:
-        pass  # the peer is already gone; the first read reports it
+        pass  # the peer is already gone, which the first read reports
 
 
 def address_of(family: int, name: Any) -> Address:

@@ -1,13 +1,13 @@
 """A connected stream socket as a Twisted transport: writing, back-pressure, half-close, orderly and abrupt close.
 
-Why not twisted.internet.tcp.Connection: it joins and copies written data, always waits for the reactor before it sends,
-and costs several KB per connection. Here a write goes directly to the socket while nothing is queued (one send for a
-small response, no epoll_ctl), large buffers are queued without a copy (`write_queue`), and every loop has a budget, so
-that one fast connection cannot starve the others.
+It replaces twisted.internet.tcp.Connection, which joins and copies written data, always waits for the reactor before
+sending, and costs several KB per connection. Here a write goes directly to the socket if the queue is empty (one send
+for a small response, no epoll_ctl). Large buffers are queued without a copy (`write_queue`). Every loop has a budget,
+so that a fast connection cannot starve the others.
 
-On our own reactor small writes are coalesced until the end of the turn (`LeanEpollReactor.end_of_turn`): the writes of
-one turn to one connection become one record, and the sends of all connections go out together. A send that has to wake
-an idle core costs several times as much as one that does not.
+Small writes are coalesced until the end of the turn (`LeanEpollReactor.end_of_turn`). The writes of a turn to one
+connection become one record, and the sends of all connections follow each other. This is faster, because a send that
+has to wake an idle core costs several times as much as one that does not.
 
 `SocketStream` is the state machine of a connection; its subclasses `PlainStream` and `TLSStream` move the bytes.
 
@@ -45,11 +45,11 @@ from mcproxy.net.write_queue import RECORD, WriteQueue
 
 log = Logger(__name__)
 
-READ_BUDGET: Final = 256 * 1024  # bytes handed on in one reactor turn
-WRITE_BUDGET: Final = 256 * 1024  # bytes sent in one write() or doWrite(); one unbounded write of 40 MB blocks 116 ms
-HIGH_WATER: Final = 64 * 1024  # bytes queued before the producer is asked to pause
-FLUSH_STALL = 60.0  # seconds for which a closing connection may make no progress with its queue
-LINGER = 3.0  # seconds to wait for the peer's end after ours
+READ_BUDGET: Final = 256 * 1024  # bytes passed to the protocol in one reactor turn
+WRITE_BUDGET: Final = 256 * 1024  # bytes sent in one write() or doWrite(); a 40 MB write without it blocks 116 ms
+HIGH_WATER: Final = 64 * 1024  # queued bytes above which the producer is paused
+FLUSH_STALL = 60.0  # seconds without progress of its queue after which a closing connection is aborted
+LINGER = 3.0  # seconds to wait for the peer's end of data after ours
 
 
 class Flushable(Protocol):
@@ -66,7 +66,7 @@ _DONE = failure(ConnectionDone())
 
 
 class SocketStream(metaclass=ABCMeta):
-    """Base of the transports; made with a connected, non-blocking socket, live after `attach`."""
+    """Base class of the transports for a connected, non-blocking socket. It is active after `attach`."""
 
     __slots__ = (
         "_at_end_of_turn",
@@ -97,7 +97,7 @@ class SocketStream(metaclass=ABCMeta):
 
     is_tls = False
     server_name: str | None = None
-    alpn: bytes | None = None  # the protocol that ALPN has agreed on (RFC 7301)
+    alpn: bytes | None = None  # the protocol negotiated by ALPN (RFC 7301)
 
     def __init__(
         self,
@@ -108,8 +108,8 @@ class SocketStream(metaclass=ABCMeta):
         peer: Address | None = None,
         on_close: Callable[[SocketStream], None] | None = None,
     ) -> None:
-        """`name` is the peer's address as accept(2) or connect(2) gives it; `peer` an address to report instead (PROXY
-        protocol); `on_close` is called once, when the socket is closed."""
+        """`name` is the peer's address from accept(2) or connect(2); `peer` is an address to report instead (PROXY
+        protocol). `on_close` is called once, when the socket is closed."""
         self.reactor = reactor
         self.socket = sock
         self._fd = sock.fileno()
@@ -119,7 +119,7 @@ class SocketStream(metaclass=ABCMeta):
         self.protocol: IProtocol | None = None
         self.connected = False
         self.disconnecting = False
-        self._queue: WriteQueue | None = None  # None while nothing is queued: an empty one costs 800 bytes
+        self._queue: WriteQueue | None = None  # None if empty, because an empty queue costs 800 bytes
         self._turn: list[SocketStream] | None = getattr(reactor, "end_of_turn", None)
         self._coalesced = b""  # small writes of this turn of the reactor
         self._at_end_of_turn: Flushable | None = None
@@ -130,7 +130,7 @@ class SocketStream(metaclass=ABCMeta):
         self._reading = False
         self._writing = False
         self._read_ended = False
-        self._ending = False  # loseWriteConnection or loseConnection was called: nothing more is accepted
+        self._ending = False  # loseWriteConnection or loseConnection was called, so writes are ignored
         self._write_ended = False
         self._write_failed = False
         self._timer: Any = None
@@ -152,7 +152,7 @@ class SocketStream(metaclass=ABCMeta):
 
     @abstractmethod
     def _send(self, data: bytes | memoryview) -> int:
-        """Send some of the data; return how much, BLOCKED or BROKEN (after `_note_broken`)."""
+        """Send a part of the data; return its size, BLOCKED, or BROKEN (after `_note_broken`)."""
 
     @abstractmethod
     def doRead(self) -> None:
@@ -160,10 +160,10 @@ class SocketStream(metaclass=ABCMeta):
 
     @abstractmethod
     def _shut(self) -> bool:
-        """Send the end of our data (FIN, close_notify); return False if that has to wait for the socket."""
+        """Send the end of our data (FIN, close_notify); return False if the socket must become writable first."""
 
     def _release(self) -> None:
-        """Release the resources of the subclass; the socket is about to be closed."""
+        """Release the resources of the subclass, before the socket is closed."""
         return
 
     # -- identity --------------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ class SocketStream(metaclass=ABCMeta):
 
     @property
     def direct_peer(self) -> Address:
-        """The peer's address of the socket itself."""
+        """The peer's address of the socket, without regard to a PROXY header."""
         return address_of(self.socket.family, self._name)
 
     def getHost(self) -> Address:
@@ -194,16 +194,16 @@ class SocketStream(metaclass=ABCMeta):
 
     @property
     def queued(self) -> int:
-        """Bytes queued for the socket."""
+        """Number of bytes queued for the socket."""
         return 0 if self._queue is None else self._queue.size
 
     @property
     def sent_from_queue(self) -> int:
-        """Bytes sent since the queue was last empty: whether a slow reader reads at all."""
+        """Number of bytes sent since the queue was last empty, which shows whether a slow reader makes progress."""
         return 0 if self._queue is None else self._queue.sent
 
     def write(self, data: bytes) -> None:
-        """Send, at the latest at the end of the reactor's turn, or queue. Ignored once the writing side is closing."""
+        """Send data at once or at the end of the reactor's turn, or queue it. Ignored while the writing side closes."""
         if self._ending or not data:
             return
         turn = self._turn
@@ -227,8 +227,8 @@ class SocketStream(metaclass=ABCMeta):
     def flush_later(self, item: Flushable) -> None:
         """Call `item.flush_coalesced` once at the end of this turn of the reactor, before the written data is sent.
 
-        For a protocol that collects output; not called after the connection is closed. A connection always has the same
-        item. An exception is logged and closes the connection.
+        This is for a protocol that collects output. It is not called after the connection is closed. A connection must
+        always pass the same item. An exception is logged and closes the connection.
         """
         if self._at_end_of_turn is None and self._fd >= 0:
             self._at_end_of_turn = item
@@ -238,7 +238,7 @@ class SocketStream(metaclass=ABCMeta):
                 self._turn.append(self)
 
     def end_turn(self) -> None:
-        """Called by the reactor at the end of its turn: flush the protocol, send the small writes of this turn."""
+        """Flush the protocol and send the small writes of this turn; the reactor calls this at the end of its turn."""
         item = self._at_end_of_turn
         if item is not None:
             self._at_end_of_turn = None
@@ -266,7 +266,7 @@ class SocketStream(metaclass=ABCMeta):
             self._enqueue(data, sent)
             if sent:
                 self._flush(WRITE_BUDGET - sent)
-            if self.queued:  # _flush may have sent the rest
+            if self.queued:  # _flush can have sent all
                 self._start_writing()
         else:
             self._enqueue(data, 0)
@@ -274,7 +274,7 @@ class SocketStream(metaclass=ABCMeta):
             self._pause_producer()
 
     def writeSequence(self, iovec: Iterable[bytes]) -> None:
-        """Send the pieces, in one record if they are small together."""
+        """Send the pieces, in one record if their total size is small."""
         pieces = list(iovec)
         if sum(map(len, pieces)) <= RECORD:
             self.write(b"".join(pieces))
@@ -299,7 +299,7 @@ class SocketStream(metaclass=ABCMeta):
                 self._queue = None
 
     def doWrite(self) -> None:
-        """The socket is writable again (or a pull producer is to be resumed)."""
+        """Send queued data when the socket is writable, or resume a pull producer."""
         if self._fd < 0:
             return
         before = self.queued
@@ -311,7 +311,7 @@ class SocketStream(metaclass=ABCMeta):
                 self._timer.reset(FLUSH_STALL)
             return
         if self._producer is not None and not self._push and not self._ending:
-            self._producer.resumeProducing()  # a pull producer is called once a turn, so write interest stays on
+            self._producer.resumeProducing()  # a pull producer is called once per turn, so write interest stays on
             return
         self._stop_writing()
         if self._producer is not None and self._producer_paused:
@@ -320,7 +320,7 @@ class SocketStream(metaclass=ABCMeta):
         self._drained()
 
     def _drained(self) -> None:
-        """Continue a requested close when the queue is empty."""
+        """When the queue is empty, continue a requested close."""
         self.flush_coalesced()
         if self._ending and not self._write_ended and self._queue is None and self._fd >= 0:
             if not self._shut():
@@ -341,11 +341,11 @@ class SocketStream(metaclass=ABCMeta):
                 half.writeConnectionLost()
 
     def _half_closeable(self) -> IHalfCloseableProtocol | None:
-        """Return the protocol if it is notified of the end of each side separately."""
+        """Return the protocol if it handles the ends of both sides separately, else None."""
         return IHalfCloseableProtocol(self.protocol, None)
 
     def _note_broken(self, why: str) -> None:
-        """Sending failed. Earlier data of the peer may be unread, so reading continues for a moment."""
+        """Handle a failed send. Reading continues for a moment, because earlier data of the peer can be unread."""
         if self._write_failed:
             return
         log.debug("sending failed", event="connection_send_failed", cause=why)
@@ -361,7 +361,7 @@ class SocketStream(metaclass=ABCMeta):
     # -- producers -------------------------------------------------------------------------------------------
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """A push producer is paused above HIGH_WATER, and resumed when all is sent; a pull one is called each turn."""
+        """Pause a push producer above HIGH_WATER, and resume it when all is sent; call a pull producer each turn."""
         if self._producer is not None:
             raise RuntimeError("a producer is already registered")
         if self._fd < 0 or self._write_failed:
@@ -405,7 +405,7 @@ class SocketStream(metaclass=ABCMeta):
         self.loseConnection()
 
     def _peer_ended(self, clean: bool) -> None:
-        """The peer sends no more: after close_notify or FIN (`clean`), or in the middle of a TLS stream."""
+        """Handle the end of the peer's data: by close_notify or FIN (`clean`), or in the middle of a TLS stream."""
         self._read_ended = True
         self._stop_reading()
         if not clean or self._write_failed:
@@ -421,15 +421,15 @@ class SocketStream(metaclass=ABCMeta):
                 self._close(_DONE)
             else:
                 half.readConnectionLost()
-                if bool(self._write_ended):  # it may have ended its side just now: bool() makes mypy forget
+                if bool(self._write_ended):  # it can have ended its side just now; bool() resets mypy
                     self._close_soon(_DONE)
 
     # -- closing ---------------------------------------------------------------------------------------------
 
     def loseConnection(self) -> None:
-        """Send the queue, then our end, wait briefly for the peer's, and close. No more data is delivered.
+        """Send the queue, then our end of data, wait briefly for the peer's end, and close. No more data is delivered.
 
-        With a producer registered, closing starts when it is unregistered (Twisted's rule).
+        With a registered producer, closing starts when it is unregistered (Twisted's rule).
         """
         if self.disconnecting or not self.connected:
             return
@@ -449,7 +449,7 @@ class SocketStream(metaclass=ABCMeta):
             self._drained()
 
     def loseWriteConnection(self) -> None:
-        """Half-close: send the queue, then close_notify (TLS) or FIN (plain); reading continues."""
+        """Half-close: send the queue, then close_notify (TLS) or FIN (plain). Reading continues."""
         if self._ending or not self.connected:
             return
         self.flush_coalesced()
@@ -468,13 +468,13 @@ class SocketStream(metaclass=ABCMeta):
 
     @property
     def idle_since(self) -> float | None:
-        """The time since which the protocol is idle (reactor's clock); None while it is busy, or if that is unknown."""
+        """The time since which the protocol is idle (reactor's clock); None if it is busy or this is unknown."""
         return getattr(self.protocol, "idle_since", None)
 
     def close(self) -> None:
-        """Close an idle connection at once: our end is sent unless the socket is full, and connectionLost is called.
+        """Close an idle connection at once: send our end of data unless the socket is full, and call connectionLost.
 
-        A protocol may send final data in `before_close`.
+        A protocol can send final data in `before_close`.
         """
         if self._fd >= 0:
             before_close = getattr(self.protocol, "before_close", None)
@@ -486,22 +486,22 @@ class SocketStream(metaclass=ABCMeta):
             self._close(_DONE)
 
     def _linger(self) -> None:
-        """After our end is sent: read and discard for a moment.
+        """After our end of data is sent, read and discard data for a moment.
 
-        An immediate close would make the kernel reset the connection if the peer still sends, and the peer could lose
-        our last bytes.
+        If the peer still sends, the kernel would reset an immediately closed connection, and the peer could lose our
+        last bytes.
         """
         self._set_timer(LINGER, self._close, _DONE)
         self._start_reading()
 
     def connectionLost(self, reason: Failure) -> None:
-        """Called by the reactor: the socket is dead, or doRead or doWrite raised."""
+        """Handle a dead socket, or an exception of doRead or doWrite; the reactor calls this."""
         if is_done(reason) and not (self.disconnecting and self._write_ended):
             reason = failure(ConnectionLost("the connection was reset"))
         self._close(reason)
 
     def _close_soon(self, reason: Failure) -> None:
-        """Close in the next turn: connectionLost is never called from within a call of the protocol."""
+        """Close in the next turn, because connectionLost must not be called during a call by the protocol."""
         self._stop_reading()
         self._stop_writing()
         self._set_timer(0, self._close, reason)

@@ -1,9 +1,9 @@
-"""OpenSSL contexts for servers and clients: protocol versions, ciphers, memory use.
+"""Creates OpenSSL contexts for servers and clients: protocol versions, ciphers, memory use.
 
-A context is complete before its first connection and never changed afterwards; another policy is another context.
+A context is complete before its first connection and never changes afterwards. Another policy needs another context.
 
-Every context releases its buffers while idle (SSL_MODE_RELEASE_BUFFERS; a third of an idle watch's memory) and refuses
-renegotiation, with which a peer could cause useless work, or change its certificate in mid-stream.
+Connections of all contexts release their buffers while idle (SSL_MODE_RELEASE_BUFFERS; a third of an idle watch's
+memory). They refuse renegotiation, by which a peer could cause useless work, or change its certificate in mid-stream.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = Logger(__name__)
 
 PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey
 
-# Mozilla's "intermediate" for TLS 1.2, without finite-field DH; TLS 1.3 keeps OpenSSL's three suites.
+# Mozilla's "intermediate" ciphers for TLS 1.2, without finite-field DH; TLS 1.3 keeps OpenSSL's three suites.
 CIPHERS = (
     b"ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:"
     b"ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:"
@@ -45,7 +45,7 @@ class PairError(ValueError):
 
 
 class NoCommonProtocol(Exception):
-    """The client's ALPN offers no protocol that we support; OpenSSL sends no_application_protocol (RFC 7301 3.2)."""
+    """The client's ALPN offers no supported protocol; OpenSSL sends no_application_protocol (RFC 7301 3.2)."""
 
 
 def load_pair(chain: bytes, key: bytes) -> tuple[list[x509.Certificate], PrivateKey]:
@@ -100,15 +100,15 @@ def server_context(
 ) -> SSL.Context:
     """Create a context that serves this certificate (PEM, leaf first). Raises PairError.
 
-    `protocols` are the names that ALPN may agree on, best first; a client that offers only others gets the alert
+    `protocols` are the ALPN names of supported protocols, best first. A client that offers only others gets the alert
     no_application_protocol. A client without ALPN completes the handshake.
 
-    Client certificates are requested, and accepted with any chain (the handshake only proves that the client has the
-    key); the x509 authenticator verifies them later, against the CAs of the virtual server.
+    Client certificates are requested, and accepted with any chain; the handshake only proves that the client has the
+    key. The x509 authenticator verifies them later, against the CAs of the virtual server.
 
-    Sessions are not resumed: a ticket does not contain the client's chain, so a resumed connection could not be
-    verified like the first one, and Kubernetes clients keep their connections. So no session moves from one context to
-    another.
+    Sessions are not resumed, so no session moves from one context to another. A ticket does not contain the client's
+    chain, so a resumed connection could not be verified like the first one. Kubernetes clients keep their connections,
+    so resumption would save little.
     """
     context = _new(_VERSIONS[min_version])
     context.set_cipher_list(CIPHERS)
@@ -129,16 +129,16 @@ def _select_protocol(protocols: Sequence[bytes], connection: SSL.Connection, off
     for protocol in protocols:
         if protocol in offered:
             return protocol
-    raise NoCommonProtocol  # pyOpenSSL turns it into the alert, then raises it from do_handshake
+    raise NoCommonProtocol  # pyOpenSSL sends the alert, then raises this from do_handshake
 
 
 def client_context(ca_pem: bytes | None, certificate: tuple[bytes, bytes] | None, verify: bool) -> SSL.Context:
     """Create a context for outgoing connections.
 
-    `ca_pem`: the trusted CAs, None for the system's. Each of its certificates is an anchor, self-signed or not; of two
-    with one name, that whose key verifies the signature is used. `certificate`: our own (chain, key), both PEM.
-    `verify` False accepts any chain (insecureSkipVerify). The name is checked by `net.connect`, not here. Raises
-    PairError for a bad pair, ValueError for CAs that cannot be parsed.
+    `ca_pem`: the trusted CAs, None for the system's. Each certificate is a trust anchor, even if it is not self-signed.
+    Of two with one name, the one whose key verifies the signature is used. `certificate`: our own (chain, key), both
+    PEM. `verify` False accepts any chain (insecureSkipVerify). `net.connect` checks the name. Raises PairError for an
+    invalid pair, ValueError for unparsable CAs.
     """
     context = _new(SSL.TLS1_2_VERSION)
     context.set_alpn_protos([HTTP1_1])  # the default of `net.connect`
@@ -164,14 +164,14 @@ def client_context(ca_pem: bytes | None, certificate: tuple[bytes, bytes] | None
 
 
 class VerifyResult:
-    """The result of OpenSSL's verification of one connection; its app data during the handshake."""
+    """The result of OpenSSL's verification of a connection; it is the connection's app data during the handshake."""
 
     __slots__ = ("other_path", "refusal", "verified")
 
     def __init__(self) -> None:
-        self.verified = False  # False if a session was resumed: its chain was verified by the full handshake before
-        self.refusal = ""  # why the chain is not trusted
-        self.other_path: str | None = None  # why no other path is valid, "" if one is; None: not tried
+        self.verified = False  # False also for a resumed session, whose chain an earlier full handshake verified
+        self.refusal = ""  # the reason why the chain is not trusted
+        self.other_path: str | None = None  # "" if another path is valid, else the reason why none is; None: not tried
 
 
 def _record_verification(
@@ -185,7 +185,7 @@ def _record_verification(
         result.other_path = _other_path(anchors, connection)
     if ok or result.other_path == "":
         return True
-    if number == _CODES.ERR_CERT_SIGNATURE_FAILURE:  # maybe that of another authority with this name
+    if number == _CODES.ERR_CERT_SIGNATURE_FAILURE:  # the signature can be by another authority with this name
         result.refusal = result.refusal or result.other_path or ""
     result.refusal = result.refusal or verify_reason(number)
     return False
@@ -194,7 +194,7 @@ def _record_verification(
 def _other_path(anchors: TrustAnchors, connection: SSL.Connection) -> str:
     """Return "" if OpenSSL accepts another path from the server's certificate.
 
-    Else return why not: the signature, unless a path with right signatures has another fault.
+    Otherwise return the reason: the fault of a path with right signatures, else the signature.
     """
     refusal = ""
     try:
@@ -205,7 +205,7 @@ def _other_path(anchors: TrustAnchors, connection: SSL.Connection) -> str:
                 return ""
             except PathError as error:
                 refusal = refusal or error.cause
-    except (ValueError, x509.InvalidVersion, UnsupportedAlgorithm):  # OpenSSL reads more than cryptography
+    except (ValueError, x509.InvalidVersion, UnsupportedAlgorithm):  # which OpenSSL can parse
         pass
     return refusal or verify_reason(_CODES.ERR_CERT_SIGNATURE_FAILURE)
 
@@ -238,21 +238,21 @@ def verify_reason(number: int) -> str:
     return _REASONS.get(number, f"certificate verify error {number}")
 
 
-# TLS session cache of outgoing connections: resumption saves the signatures of a handshake and 5 KB a connection.
+# TLS session cache of outgoing connections. Resumption saves the signatures of a handshake, and 5 KB per connection.
 #
-# A cache belongs to one ClientTLS: one endpoint, one set of CAs, one client credential. If one of them changes there is
-# a new ClientTLS with an empty cache, so a session is used only with the settings under which it was verified.
+# A cache belongs to one ClientTLS: one endpoint, one set of CAs, one client credential. If one of them changes, there
+# is a new ClientTLS with an empty cache. So a session is used only with the settings with which it was verified.
 #
-# A resumed connection skips the verification of the chain, so a session is not resumed if its chain was verified more
-# than MAX_AGE ago; sessions that derive from a resumed one keep the time of the first. A resumed connection also has
-# the certificate of the first: its name need not be verified again, which would be a tenth of the cost of a health
-# check.
+# A resumed connection skips the verification of the chain. So a session is not resumed if its chain was verified more
+# than MAX_AGE ago, and sessions that derive from a resumed session keep the time of the first one. A resumed connection
+# also has the certificate of the first connection. So its name need not be verified again, which would be a tenth of
+# the cost of a health check.
 
 MAX_AGE = 3600.0
 
 
 class Verified(NamedTuple):
-    """The verification of a session's certificate: its time, in seconds of the reactor, and the name."""
+    """The verification of a session's certificate: the time (seconds, reactor's clock) and the verified name."""
 
     at: float
     name: str
@@ -268,7 +268,7 @@ class SessionCache:
         self._verified = Verified(0.0, "")
 
     def offer(self, connection: SSL.Connection, now: float) -> Verified | None:
-        """Set the session on a connection before its handshake; return its verification, None without a session."""
+        """Set the cached session on a connection before its handshake; return its verification, or None without one."""
         if self._session is None:
             return None
         if not 0 <= now - self._verified.at <= MAX_AGE:
@@ -276,7 +276,7 @@ class SessionCache:
             return None
         try:
             connection.set_session(self._session)
-        except ValueError:  # from another context: other CAs, or another credential
+        except ValueError:  # the session is from another context, with other CAs or another credential
             self._session = None
             return None
         return self._verified

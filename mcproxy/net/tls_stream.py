@@ -1,18 +1,18 @@
 """TLS directly on the non-blocking socket, without Twisted's memory BIOs.
 
-`doRead` lets OpenSSL read the socket itself, and `write` (in SocketStream) sends at once; that is what makes it fast.
-OpenSSL works on one record at a time (at most 16 KiB), so a read of that size leaves nothing decrypted behind, and
-unread data stays in the socket, where the level-triggered reactor sees it. (OpenSSL's read-ahead, which takes several
-records with one system call, cannot be enabled through pyOpenSSL; nor would the reactor know of the buffered data.)
+It is fast because `doRead` lets OpenSSL read the socket itself, and `write` (in SocketStream) sends at once. OpenSSL
+handles one record (at most 16 KiB) at a time. So a read of that size leaves no decrypted data in OpenSSL, and unread
+data stays in the socket, where the level-triggered reactor sees it. (OpenSSL's read-ahead, which reads several records
+by one system call, cannot be enabled through pyOpenSSL, and the reactor would not know of the buffered data.)
 
-On HTTP/2 connections all records of the socket are read in one call and passed on together, since many peers (Go) send
-each frame as a separate record.
+On HTTP/2 connections all records of the socket are read in one call and passed on together, because many peers (Go)
+send each frame as a separate record.
 
-The handshake has its own selectable, `Handshake`, so an established connection carries none of its state. A protocol
-gets a connection only after its handshake, on either side.
+The handshake has its own selectable, `Handshake`, so that an established connection does not keep its state. On either
+side, a protocol gets a connection only after the handshake.
 
-Renegotiation is refused by an option of every context (see contexts). A FIN without close_notify is a truncated stream
-and ends in ConnectionLost.
+An option of every context refuses renegotiation (`tls_contexts`). A FIN without close_notify is a truncated stream and
+ends in ConnectionLost.
 """
 
 from __future__ import annotations
@@ -40,29 +40,29 @@ from mcproxy.net.write_queue import RECORD
 
 log = Logger(__name__)
 
-# pyOpenSSL's `recv` and `send` cost more than OpenSSL's own work on a small record: a buffer of 16 KiB each read, and
-# SSL_get_error and three look-ups of callbacks after each success. So the two calls of the hot path go to the binding
-# itself; everything but success is classified by pyOpenSSL (`_raise_ssl_error`). These names are private:
-# tests/net/test_tls_stream.py fails if one of them is gone.
+# pyOpenSSL's `recv` and `send` cost more than OpenSSL's work on a small record: a buffer of 16 KiB for each read, and
+# SSL_get_error and three look-ups of callbacks after each success. So the two calls of the hot path use the binding
+# itself. pyOpenSSL classifies failures (`_raise_ssl_error`). These names are private: tests/net/test_tls_stream.py
+# fails if one of them is removed.
 _ssl_read: Any = lib.SSL_read
 _ssl_write: Any = lib.SSL_write
 _ssl_error: Any = lib.SSL_get_error
 _WANT_READ: int = lib.SSL_ERROR_WANT_READ
 _clear_errors: Any = lib.ERR_clear_error  # SSL_get_error(3): the queue must be empty before each operation
 _from_buffer: Any = ffi.from_buffer
-#: Bytes that each record counts in READ_BUDGET when several are passed on together: a record may have a single byte,
-#: and costs system calls.
+#: Bytes that each record counts in READ_BUDGET when several are passed on together, because even a record of a single
+#: byte costs system calls.
 RECORD_COST: Final = 1024
-# Data is copied out before anything else is called, so one buffer serves all connections of the reactor.
-# It has room for a full record after a smaller one.
+# Data is copied out before any other call, so one buffer serves all connections of the reactor.
+# It has space for a full record after a smaller one.
 _read_buffer: Any = ffi.new("char[]", 2 * RECORD)
 _read_view: Any = ffi.buffer(_read_buffer)
 
 
 class TLSStream(SocketStream):
-    """A stream over a `Connection` whose handshake is done.
+    """A stream over a `Connection` with a complete handshake.
 
-    `first_read` is called once, after the first read: by then a TLS 1.3 server has sent its session tickets.
+    `first_read` is called once, after the first read, when a TLS 1.3 server has sent its session tickets.
     """
 
     __slots__ = ("_first_read", "_read_wants_write", "_ssl", "_tls", "_write_wants_read", "alpn", "server_name")
@@ -83,7 +83,7 @@ class TLSStream(SocketStream):
     ) -> None:
         super().__init__(reactor, sock, name, peer=peer, on_close=on_close)
         self._tls: SSL.Connection | None = tls
-        self._ssl: Any = tls._ssl  # what the binding's functions take, as long as `_tls`
+        self._ssl: Any = tls._ssl  # argument of the binding's functions; lives as long as `_tls`
         self.server_name = server_name
         self.alpn = shared(tls.get_alpn_proto_negotiated())
         self._first_read = first_read
@@ -94,7 +94,7 @@ class TLSStream(SocketStream):
         return None if self._tls is None else self._tls.get_peer_certificate(as_cryptography=True)
 
     def peer_chain(self) -> list[x509.Certificate]:
-        """The certificates that the peer sent besides its own, unverified; for paths to an authority."""
+        """The other certificates that the peer sent, unverified, for finding paths to an authority."""
         chain = None if self._tls is None else self._tls.get_peer_cert_chain(as_cryptography=True)
         leaf = self.peer_certificate()
         return [certificate for certificate in chain or () if certificate != leaf]
@@ -122,7 +122,7 @@ class TLSStream(SocketStream):
     def doRead(self) -> None:
         budget = READ_BUDGET
         collects = self.alpn is H2
-        held = 0  # bytes in the buffer that are not passed on yet
+        held = 0  # bytes in the buffer that are not yet passed on
         try:
             while budget > 0 and self._reading and (ssl := self._ssl) is not None:
                 _clear_errors()
@@ -139,8 +139,8 @@ class TLSStream(SocketStream):
                 size, held = held, 0
                 self._hand_on(size)
                 if size < RECORD:
-                    # A record that is not full is usually the last of a message; reading again would cost a system
-                    # call for nothing. If there is more data, the reactor calls again.
+                    # A record that is not full is usually the last of a message, so that another read would be a
+                    # useless system call. If there is more data, the reactor calls again.
                     break
                 budget -= size
             if held:
@@ -162,7 +162,7 @@ class TLSStream(SocketStream):
             self.protocol.dataReceived(_read_view[:size])
 
     def _read_ended_by(self, error: SSL.Error) -> None:
-        """A read has failed, for another reason than an empty socket."""
+        """Handle a failed read (other than for an empty socket)."""
         if isinstance(error, SSL.WantWriteError):
             self._read_wants_write = True
             self._start_writing()
@@ -177,7 +177,7 @@ class TLSStream(SocketStream):
             return
         why = tls_reason(error)
         log.debug("a TLS connection ended in an error", event="connection_tls_failed", cause=why)
-        self._write_ended = True  # after a fatal error not even close_notify may be sent
+        self._write_ended = True  # after a fatal error, close_notify must not be sent either
         self._close(failure(ConnectionLost(why)))
 
     def doWrite(self) -> None:
@@ -207,8 +207,8 @@ class TLSStream(SocketStream):
 class Handshake:
     """A TLS handshake in progress on a connected socket; calls `done(None)` or `done(error)` once.
 
-    The error is an SSL.Error, or ConnectionAborted after `timeout` seconds (None: no separate limit) or if the reactor
-    found the socket dead. The socket is not closed here.
+    The error is an SSL.Error. It is ConnectionAborted after `timeout` seconds (None: no separate limit), or if the
+    reactor finds the socket dead. The caller closes the socket.
     """
 
     __slots__ = ("_done", "_fd", "_reactor", "_reading", "_timer", "_tls", "_writing")
@@ -231,12 +231,12 @@ class Handshake:
             self._timer = reactor.callLater(timeout, self._timed_out)
 
     def start(self) -> None:
-        """Begin; as a client this sends the ClientHello."""
+        """Start the handshake; a client sends the ClientHello."""
         self._reactor.addReader(self)
         self._step()
 
     def stop(self) -> None:
-        """Stop without a call of `done`."""
+        """Stop the handshake without a call of `done`."""
         self._finish()
 
     def fileno(self) -> int:
@@ -278,7 +278,7 @@ class Handshake:
         self._finish()(ConnectionAborted("the TLS handshake took too long"))
 
     def connectionLost(self, reason: Failure) -> None:
-        """Called by the reactor when the socket is dead."""
+        """Handle a dead socket; called by the reactor."""
         if self._fd >= 0:
             self._finish()(ConnectionAborted("the peer closed the connection"))
 

@@ -1,10 +1,10 @@
-"""The time of day, which may jump: by an administrator, NTP, or the suspension of a virtual machine.
+"""The time of day, which can jump: by an administrator, NTP, or the suspension of a virtual machine.
 
 A reactor's `seconds()` counts evenly from an arbitrary start (CLOCK_MONOTONIC), so that timeouts, limits and caches do
-not depend on the clock. Times from or for others (the expiry of a token or a certificate, a Date field, an object's
-age) use the time of day.
+not depend on the time of day. Times that are exchanged with other systems (the expiry of a token or a certificate, a
+Date field, an object's age) use the time of day.
 
-Neither replaces the other: a reactor without `wall_seconds` is an error at once, and code that writes a date takes
+The two cannot be confused: a reactor without `wall_seconds` is an error at once, and code that writes a date takes
 `WallSeconds`, which mypy distinguishes from the seconds of a reactor.
 """
 
@@ -25,7 +25,7 @@ class _WallClock(Protocol):
 
 
 def wall_clock(clock: IReactorTime) -> Callable[[], WallSeconds]:
-    """Return the wall clock of a reactor: the daemon's (`net/reactor.py`) has both."""
+    """Return the wall clock of a reactor. The daemon's reactor (`net/reactor.py`) has both clocks."""
     return cast("_WallClock", clock).wall_seconds
 
 

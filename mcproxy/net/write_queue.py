@@ -1,7 +1,7 @@
 """The queue of bytes that a stream could not send yet. Pure.
 
-Large pieces are kept with an offset, and never copied; small ones are joined before they are sent, which saves records
-and system calls for a queue of small watch events.
+Large pieces are kept with an offset and never copied. Small pieces are joined before they are sent, which saves records
+and system calls if many small watch events are queued.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ RECORD: Final = 16 * 1024  # the payload of a full TLS record
 
 
 class WriteQueue:
-    """A queue of pieces; `size` is the number of unsent bytes, `sent` that of sent bytes."""
+    """A queue of pieces; `size` is the number of unsent bytes, `sent` the number of sent bytes."""
 
     __slots__ = ("_offset", "_pieces", "sent", "size")
 
     def __init__(self) -> None:
         self._pieces: deque[bytes] = deque()
-        self._offset = 0  # bytes of the first piece that are sent
+        self._offset = 0  # number of sent bytes of the first piece
         self.size = 0
         self.sent = 0
 
     def append(self, data: bytes, sent: int = 0) -> None:
-        """Add a piece whose first `sent` bytes are sent already; only for the first piece of a queue."""
+        """Add a piece. `sent`, the number of its already sent bytes, is only for the first piece of a queue."""
         if sent:
             self._offset = sent
         self._pieces.append(data)
@@ -34,8 +34,8 @@ class WriteQueue:
     def head(self) -> bytes | memoryview:
         """Return the next bytes to send; the queue must not be empty.
 
-        A send that has blocked must be repeated with the same bytes, or more (SSL_write): pieces are only joined at the
-        end.
+        A blocked send must be repeated with the same bytes or more (SSL_write), so pieces are joined only at the end
+        of the queue.
         """
         head, offset = self._pieces[0], self._offset
         if len(head) - offset < SMALL and len(self._pieces) > 1:
@@ -43,7 +43,7 @@ class WriteQueue:
         return memoryview(head)[offset:] if offset else head
 
     def advance(self, sent: int) -> None:
-        """Remove `sent` bytes, at most as many as `head` returned."""
+        """Remove `sent` bytes, at most the number that `head` returned."""
         self.size -= sent
         self.sent += sent
         sent += self._offset

@@ -1,5 +1,5 @@
-"""Observability: the record of a finished request, and the access log.
+"""Observability: request records, access and audit logs, metrics, tracing, and tables of the status document.
 
-`record` is a leaf that any package may use; the writers own files and threads and belong to the daemon. Peers choose
-most of the contents of a record, so every writer escapes and bounds values.
+`record` imports no other package, and any package may use it. The daemon owns the writers, which have files and
+threads. Peers choose most values of a record, so every writer escapes values and limits their length.
 """

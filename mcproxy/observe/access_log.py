@@ -1,10 +1,10 @@
 """The access log: one line for each request, in JSON or the combined format.
 
-Values that a client chose (path, user agent) are escaped and bounded, and credentials in the query are masked: a client
-cannot forge a log line, and no token is in one.
+Values that clients choose (path, user agent) are escaped and limited in length, and credentials in the query are
+masked. So a client cannot forge a log line, and no line contains a token.
 
-A batch of records is formatted at once. msgspec encodes JSON in C: a line takes a quarter of a microsecond, and another
-half to prepare. It writes UTF-8; a batch that is not ASCII is encoded again with the other characters escaped.
+Records are formatted in batches. msgspec encodes JSON in C: a line takes 0.25 µs, and its preparation 0.5 µs. It writes
+UTF-8; a batch with non-ASCII characters is encoded again, with these characters escaped.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = Logger(__name__)
 Formatter = Callable[[Sequence[AccessRecord]], bytes]
 _COMBINED_UNSAFE = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")
 CLOSE_TIMEOUT = 2.0
-"""Seconds for writing the queue at the end of the process."""
+"""Limit of the time to write the queue at the end of the process (seconds)."""
 LONGEST_BACKLOG = 8 * 1024 * 1024
 """Limit of the queue for the file (bytes)."""
 
@@ -46,8 +46,8 @@ class AccessLog(BatchedLog[AccessRecord]):
     ) -> None:
         """Open the file. Raises OSError.
 
-        `process` names this process in each line if several write to the file. `successor` returns the log that takes
-        over after `close`, for requests that began before a reload.
+        `process` is the name of this process in each line, if several write to the file. `successor` returns the log
+        that takes over after `close`, for requests that began before a reload.
         """
         self.config = config
         self._successor = successor
@@ -55,7 +55,7 @@ class AccessLog(BatchedLog[AccessRecord]):
         super().__init__(clock, writer, FORMATTERS[config.format](process), LONGEST_BACKLOG)
 
     def finished(self, record: AccessRecord) -> None:
-        """Write the record of one request. Never blocks and never raises."""
+        """Write the record of a request. Never blocks and never raises."""
         self.add(record)
 
     def next_log(self) -> BatchedLog[AccessRecord] | None:
@@ -72,7 +72,7 @@ class AccessLog(BatchedLog[AccessRecord]):
         )
 
     def report_error(self, cause: str) -> None:
-        """Do nothing: lines that cannot be written are lost at once, and `report_lost` reports that."""
+        """Do nothing: failed writes lose their lines at once, which `report_lost` reports."""
 
     def report_not_reopened(self, cause: str) -> None:
         log.warn(
@@ -97,7 +97,7 @@ class AccessLogs(OpenLogs[AccessRecord]):
     """Opens access logs and keeps track of them, for SIGUSR1 (reopen) and for the end of the process."""
 
     def __init__(self, clock: IReactorTime, process: str = "") -> None:
-        """`process` is the name of this process in each line; "" for the only one of a daemon."""
+        """`process` is the name of this process in each line; "" in a daemon of one process."""
         super().__init__(CLOSE_TIMEOUT)
         self._clock = clock
         self._process = process
@@ -110,7 +110,7 @@ class AccessLogs(OpenLogs[AccessRecord]):
 
 
 def _rounded(seconds: float) -> float:
-    """Round to microseconds; less than ten become zero, since JSON would have them as 1e-6."""
+    """Round to microseconds. Less than ten become zero, because JSON would write them like 1e-6."""
     return int(seconds * 1e6) / 1e6 if seconds >= 1e-5 else 0.0
 
 
@@ -169,7 +169,7 @@ def json_formatter(process: str = "") -> Formatter:
         lines = [line(record) for record in records]
         try:
             data = encode_lines(lines)
-        except UnicodeEncodeError:  # half of a surrogate pair
+        except UnicodeEncodeError:  # a lone surrogate
             data = b"\xff"
         if data.isascii():
             return data
@@ -189,10 +189,10 @@ def _escape(line: AccessLine) -> None:
 
 
 def combined_formatter(process: str = "") -> Formatter:
-    """Return a function that formats records in the combined format of Apache and nginx, with fields appended:
+    """Return a function that formats records in the combined format of Apache and nginx, with further fields.
 
-    server (or ingress), cluster, endpoint, reason, the total time and that of the endpoint in seconds, the Audit-ID;
-    and `process`, the name of this process, if there are several. Tools that know the format ignore them.
+    They are server (or ingress), cluster, endpoint, reason, total time and endpoint time in seconds, Audit-ID and, with
+    several processes, the name `process` of this one. Tools for the combined format ignore them.
     """
     written_by = f" {process}" if process else ""
     seconds = Seconds("%d/%b/%Y:%H:%M:%S +0000")
@@ -223,4 +223,4 @@ def combined_formatter(process: str = "") -> Formatter:
 
 
 FORMATTERS: dict[str, Callable[[str], Formatter]] = {"json": json_formatter, "combined": combined_formatter}
-"""By the name that `logging.access.format` gives; each is called with the name of the process, "" for the only one."""
+"""Formatters by `logging.access.format`; the argument is the process name, "" in a daemon of one process."""

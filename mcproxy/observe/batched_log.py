@@ -1,10 +1,10 @@
-"""A log of one line for each record, formatted on the reactor and written in batches by a thread.
+"""A log with one line per record, which the reactor formats and a thread writes in batches.
 
     add -> [records] --50 ms or 1024--> bytes -> FileWriter (queue, thread) -> file
 
-Formatting many records in a row costs less than one between requests, when the processor's caches hold something else.
-If the file stalls, a bounded number of bytes is queued; further records are dropped, counted and reported, because a
-proxy that stops for its log would be worse.
+Formatting many records at once costs less per record than formatting each between requests, when the processor's
+caches hold other data. If the file stalls, a limited number of bytes is queued. Further records are dropped, counted
+and reported, because a proxy that waits for its log would be worse.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ T = TypeVar("T")
 FLUSH_AFTER = 0.05
 """Longest time that a record waits before its line is passed to the writer (seconds)."""
 FLUSH_COUNT = 1024
-"""Records that are formatted at once; takes about 1 ms. Each batch wakes the thread, which costs as much as 20 do."""
+"""Records per batch, which take about 1 ms to format. Waking the thread for a batch costs as much as 20 records."""
 REPORT_EVERY = 10.0
 """Interval of the reports of lost lines (seconds)."""
 POLL_AFTER = 1.0
-"""Seconds between two queries of the writer's results."""
+"""Seconds between two checks of the writer's results."""
 
 
 class BatchedLog(Generic[T], metaclass=ABCMeta):
@@ -36,15 +36,15 @@ class BatchedLog(Generic[T], metaclass=ABCMeta):
     def __init__(
         self, clock: IReactorTime, writer: FileWriter, format: Callable[[Sequence[T]], bytes], longest_backlog: int
     ) -> None:
-        """`format` turns records into whole lines; `longest_backlog` is the limit of the queue, in bytes."""
+        """`format` turns records into complete lines; `longest_backlog` is the limit of the queue (bytes)."""
         self._clock = clock
         self._writer = writer
         self._format = format
         self._longest_backlog = longest_backlog
         self._records: list[T] = []
         self._bytes_passed = 0
-        self._timer: IDelayedCall | None = None  # when records are passed on
-        self._poll_timer: IDelayedCall | None = None  # when the writer's results are queried
+        self._timer: IDelayedCall | None = None  # for passing records to the writer
+        self._poll_timer: IDelayedCall | None = None  # for checking the writer's results
         self._dropped = 0
         self._reported = 0
         self._reported_error = ""
@@ -62,11 +62,11 @@ class BatchedLog(Generic[T], metaclass=ABCMeta):
 
     @abstractmethod
     def report_error(self, cause: str) -> None:
-        """Log that the file cannot be written, or ("") can be written again; kept lines are not lost yet."""
+        """Log that the file cannot be written or, for "", can be written again. Kept lines are not lost yet."""
 
     @abstractmethod
     def report_not_reopened(self, cause: str) -> None:
-        """Log that the file could not be reopened, and that the former one stays in use."""
+        """Log that the file could not be reopened, so that the former one stays in use."""
 
     @abstractmethod
     def report_late(self) -> None:
@@ -74,12 +74,12 @@ class BatchedLog(Generic[T], metaclass=ABCMeta):
 
     @property
     def lost(self) -> int:
-        """Lines lost since the start, because of a full queue or write errors."""
+        """Number of lines lost since the start, by a full queue or write errors."""
         return self._dropped + self._writer.lines_lost
 
     @property
     def written(self) -> int:
-        """Lines written since the start."""
+        """Number of lines written since the start."""
         return self._writer.lines_done
 
     @property
@@ -102,7 +102,7 @@ class BatchedLog(Generic[T], metaclass=ABCMeta):
             self._timer = self._clock.callLater(FLUSH_AFTER, self._tick)
 
     def reopen(self) -> None:
-        """Reopen the file by its name, after the lines so far are written to the old one."""
+        """Reopen the file by its name, after all previous lines are written to the old file."""
         self._pass_on()
         self._writer.reopen()
         if self._poll_timer is None:
@@ -110,11 +110,11 @@ class BatchedLog(Generic[T], metaclass=ABCMeta):
 
     @property
     def reopening(self) -> bool:
-        """Whether the file is still to be reopened."""
+        """Whether a reopening of the file is pending."""
         return self.is_open and self._writer.reopening
 
     def close(self) -> None:
-        """Write the queued lines and close the file, in the thread; returns at once. A second call does nothing."""
+        """Have the thread write the queued lines and close the file; returns at once. A second call does nothing."""
         if not self.is_open:
             return
         self.is_open = False
@@ -126,7 +126,7 @@ class BatchedLog(Generic[T], metaclass=ABCMeta):
         self._writer.close()
 
     def wait_closed(self, timeout: float) -> bool:
-        """After `close`: wait at most `timeout` seconds, report lost lines, and return whether all is written."""
+        """After `close`: wait at most `timeout` seconds, report lost lines; return whether all lines are written."""
         done = self._writer.wait_closed(timeout)
         self._report()
         return done
@@ -134,7 +134,7 @@ class BatchedLog(Generic[T], metaclass=ABCMeta):
     def _tick(self) -> None:
         self._timer = None
         self._pass_on()
-        if self._poll_timer is None:  # a separate timer: records that come meanwhile are not delayed
+        if self._poll_timer is None:  # a separate timer, so that new records are not delayed
             self._poll_writer()
 
     def _poll_writer(self) -> None:
@@ -175,16 +175,16 @@ class BatchedLog(Generic[T], metaclass=ABCMeta):
 
 
 class OpenLogs(Generic[T]):
-    """The logs of one kind that are open, for SIGUSR1 (reopen), the metrics and the end of the process."""
+    """The open logs of one kind, for SIGUSR1 (reopen), the metrics and the end of the process."""
 
     def __init__(self, close_timeout: float) -> None:
-        """`close_timeout`: seconds for writing the queues at the end of the process."""
+        """`close_timeout` is the limit of the time to write the queues at the end of the process (seconds)."""
         self._close_timeout = close_timeout
         self._logs: list[BatchedLog[T]] = []
         self._lost_before = self._written_before = 0
 
     def opened(self, log: BatchedLog[T]) -> None:
-        """Note that a log was opened; earlier ones may have been closed meanwhile."""
+        """Note that a log was opened, and drop logs that are closed."""
         for each in list(self._logs):
             if not each.is_open and each.wait_closed(0):
                 self._logs.remove(each)
@@ -193,17 +193,17 @@ class OpenLogs(Generic[T]):
         self._logs.append(log)
 
     def newest(self) -> BatchedLog[T] | None:
-        """Return the open log that was opened last."""
+        """Return the newest open log."""
         return next((each for each in reversed(self._logs) if each.is_open), None)
 
     @property
     def lost(self) -> int:
-        """Lines lost since the start of the process."""
+        """Number of lines lost since the start of the process."""
         return self._lost_before + sum(log.lost for log in self._logs)
 
     @property
     def written(self) -> int:
-        """Lines written since the start of the process."""
+        """Number of lines written since the start of the process."""
         return self._written_before + sum(log.written for log in self._logs)
 
     @property
@@ -219,11 +219,11 @@ class OpenLogs(Generic[T]):
 
     @property
     def reopening(self) -> bool:
-        """Whether one of the files is still to be reopened."""
+        """Whether a reopening of one of the files is pending."""
         return any(log.reopening for log in self._logs)
 
     def close(self, timeout: float | None = None) -> None:
-        """Close all, and wait at most `timeout` seconds for their files, at the end of the process."""
+        """At the end of the process, close all logs, and wait at most `timeout` seconds for their files."""
         for log in self._logs:
             log.close()
         deadline = time.monotonic() + (self._close_timeout if timeout is None else timeout)

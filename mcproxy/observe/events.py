@@ -1,8 +1,8 @@
 """The names of the events in the daemon's log, with their levels, meanings and remedies.
 
-A name is a stable word to alert on; it changes only with a note in CHANGELOG.md. Each log call has its name as a
-literal `event="name"`; a test finds every one of them here, with its level, and the reverse. docs/log-events.md is made
-from this table. This module imports nothing of mcproxy.
+A name is a stable word for alerts; it changes only with a note in CHANGELOG.md. Each log call has its name as a literal
+`event="name"`. A test checks that this table has all these names with their levels, and no others. docs/log-events.md
+is generated from it. This module does not import other modules of mcproxy.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """The meaning of one name.
+    """The meaning of an event name.
 
-    `level` is the level of its lines ("warn"), or several ("info, warn"). `todo` is empty where the operator has
-    nothing to do. `todo_in_line`: each line of the event has `todo` as its remedy.
+    `level` is the level of its lines ("warn"), or several levels ("info, warn"). `todo` is empty if the operator need
+    not do anything. `todo_in_line`: each line of the event contains `todo` as the remedy.
     """
 
     level: str

@@ -1,9 +1,9 @@
-"""The names with the largest sums, in bounded memory for any input: a sketch of names with several measures each. Pure.
+"""A sketch of the names with the largest sums in several measures, in limited memory for any input. Pure.
 
-It is Space-Saving (Metwally, Agrawal and El Abbadi, "Efficient computation of frequent and top-k elements in data
-streams", 2005), but many names are dropped at once, and each name has all measures. With `kept` names for each measure
-and a total of N, each name with more than N / (kept + 1) is present, and no name is shown with more than its true
-amount.
+The algorithm is Space-Saving (Metwally, Agrawal and El Abbadi, "Efficient computation of frequent and top-k elements in
+data streams", 2005), except that many names are dropped at once, and each name has all measures. With `kept` names for
+each measure and a total of N, each name with more than N / (kept + 1) is present. No name is shown with more than its
+true amount.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 MEASURES = 4
 _KEPT, _MOST = 128, 2048
-_FLOORS = MEASURES  # the index in an entry
+_FLOORS = MEASURES  # index of the floors in an entry
 
 Amounts = list[float]
 """A number for each measure."""
@@ -27,23 +27,23 @@ class Sketch:
     __slots__ = ("_entries", "_floors", "_kept", "_most", "totals")
 
     def __init__(self, kept: int = _KEPT, most: int = _MOST) -> None:
-        """It has at most `most` names; then it drops those that are not among the `kept` largest of a measure."""
+        """At `most` names, drop all names that are not among the `kept` largest of any measure."""
         self._kept = kept
         self._most = most
-        # The amounts of a name since it was added, and the most that it may have had of each measure before.
+        # The amounts of a name since it was added, and upper bounds of its amounts before.
         self._entries: dict[str, list[Any]] = {}
-        self._floors: Amounts = [0.0] * MEASURES  # the most that a dropped name may have had
+        self._floors: Amounts = [0.0] * MEASURES  # upper bounds of the amounts of dropped names
         self.totals: Amounts = [0.0] * MEASURES
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def __iter__(self) -> Iterator[tuple[str, Amounts]]:
-        """Yield each name with lower bounds of its amounts."""
+        """Yield each name with the lower bounds of its amounts."""
         return ((name, entry[:MEASURES]) for name, entry in self._entries.items())
 
     def add(self, name: str, one: float, two: float, three: float, four: float) -> None:
-        """Add an amount of each measure to a name; the loop is unrolled, since it is called for every few requests."""
+        """Add an amount of each measure to a name. The loop is unrolled, because calls are frequent."""
         entry = self._entries.get(name)
         if entry is not None:
             entry[0] += one
@@ -88,19 +88,19 @@ class Windows:
         kept: int = _KEPT,
         most: int = _MOST,
     ) -> None:
-        """`clock` returns monotonic seconds. Amounts older than `windows` times `seconds` are dropped."""
+        """`clock` returns monotonic seconds. Amounts older than `windows` * `seconds` are dropped."""
         self._clock = clock
         self._seconds = seconds
         self._kinds, self._kept, self._most = kinds, kept, most
         self._begun = clock()
         self._current = self._new()
-        self._before: deque[tuple[float, list[Sketch]]] = deque(maxlen=windows - 1)  # with the beginning of each window
+        self._before: deque[tuple[float, list[Sketch]]] = deque(maxlen=windows - 1)  # with their start times
 
     def _new(self) -> list[Sketch]:
         return [Sketch(self._kept, self._most) for _ in range(self._kinds)]
 
     def current(self) -> list[Sketch]:
-        """Return the sketches to add to, one for each kind."""
+        """Return the sketches of the current window, one for each kind."""
         now = self._clock()
         if now - self._begun >= self._seconds:
             for sketch in self._current:

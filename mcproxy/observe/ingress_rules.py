@@ -1,4 +1,4 @@
-"""Rules of ingresses in a status document, with the endpoints of their services, to show to operators. Pure."""
+"""Reads the rules of ingresses from a status document, with the endpoints of their services, for display. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class ShownCluster(NamedTuple):
     name: str
     weight: int
     ready: int | None
-    """None: no process reports it."""
+    """The number of ready endpoints; None if no process reports it."""
     out: int
     """The number of ready endpoints that at least one process does not use."""
     known: bool
@@ -23,7 +23,7 @@ class ShownCluster(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The text on the status page and in `mcproxy status`: "east 3", "west 2 (1 out, stale)"."""
+        """The text for the status page and `mcproxy status`: "east 3", "west 2 (1 out, stale)"."""
         notes = [
             *([f"{self.out} out"] if self.out else ()),
             *(["stale"] if self.stale else ()),
@@ -46,14 +46,14 @@ class ShownRule(NamedTuple):
 
     @property
     def empty(self) -> bool:
-        """Whether no cluster that gets requests has a ready endpoint: new requests get 503."""
+        """Whether new requests get 503, because no cluster that gets requests has a ready endpoint."""
         return bool(self.clusters) and not any(
             each.ready is None or each.ready for each in self.clusters if each.weight
         )
 
     @property
     def impaired(self) -> bool:
-        """Whether something needs attention, but requests are served."""
+        """Whether the rule needs attention, although requests are served."""
         return any(each.out or each.stale or not each.known for each in self.clusters if each.weight)
 
     @property
@@ -62,7 +62,7 @@ class ShownRule(NamedTuple):
 
     @property
     def cause(self) -> str:
-        """Why there are no endpoints, "" if that is unknown."""
+        """The reason why there are no endpoints; "" if unknown."""
         return next((each.cause for each in self.clusters if each.cause), "")
 
 

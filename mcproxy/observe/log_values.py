@@ -1,4 +1,4 @@
-"""Values of log lines: credentials in the query of a request target masked, texts bounded, times of day. Pure."""
+"""Values of log lines: masks credentials in the query of a request target, cuts long strings, formats times. Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import time
 from urllib.parse import unquote_plus
 
 LONGEST = 4096
-"""Limit of a value that a client chose (characters); longer ones end in three dots."""
+"""Limit of a value that a client chose (characters); a longer value is cut and ends in three dots."""
 LONGEST_IN_EVENTS = 512
-"""The same for a URI in a line of the daemon's log; the access log allows more."""
+"""Limit of a URI in a line of the daemon's log (characters); the access log allows more."""
 _MASK = "***"
 _SECRET_NAME = re.compile(
     r"token|secret|passw|passphrase|authorization|(?:api|access|private)_?key|bearer|credential|signature|assertion|"
@@ -19,10 +19,10 @@ _MAYBE_SECRET = re.compile(_SECRET_NAME.pattern.replace("^", "").replace("$", ""
 
 
 def mask_query(uri: str) -> str:
-    """Return `uri` with the values of query parameters that may be credentials replaced by ``***``.
+    """Return `uri` with ``***`` instead of the values of query parameters that can be credentials.
 
-    Applications behind `proxy` take credentials in a query (``?token=…``, ``?code=…``); the `command` of exec often has
-    passwords in it.
+    Applications behind `proxy` accept credentials in a query (``?token=…``, ``?code=…``), and the `command` of exec
+    often contains passwords.
     """
     path, mark, query = uri.partition("?")
     if not mark:
@@ -41,19 +41,19 @@ def _mask_parameter(parameter: str) -> str:
 
 
 def bounded(text: str) -> str:
-    """Return a text that a client chose, cut to `LONGEST`."""
+    """Return a client's string cut to `LONGEST`."""
     return text if len(text) <= LONGEST else text[:LONGEST] + "..."
 
 
 def masked(uri: str, longest: int = LONGEST) -> str:
-    """Return `uri` cut, then masked, since masking takes time for each parameter. A cut value is masked like a whole
-    one.
-    """
+    """Return `uri` cut, then masked, because masking takes time for each parameter.
+
+    Cut values are masked, too."""
     return mask_query(uri) if len(uri) <= longest else mask_query(uri[:longest]) + "..."
 
 
 class Seconds:
-    """Formats a time in whole seconds; keeps the last result, since most lines have the same time as the one before."""
+    """Formats a time in whole seconds. It caches the last result, because most lines have the previous line's time."""
 
     __slots__ = ("_pattern", "_second", "_text")
 

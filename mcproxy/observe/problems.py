@@ -1,6 +1,6 @@
-"""The problems in a status document: for `mcproxy status`, `mcproxy top` and the status page. Pure.
+"""Finds the problems in a status document, for `mcproxy status`, `mcproxy top` and the status page. Pure.
 
-A key that is missing or null makes no problem: a process of another version may report less.
+A missing or null key is no problem, because a process of another version can report less.
 """
 
 from __future__ import annotations
@@ -13,36 +13,36 @@ from mcproxy.observe.ingress_rules import rules_of
 from mcproxy.observe.senders import REFUSED
 
 EXPIRES_SOON = 30
-"""Days before its expiry from which on a certificate is a warning, as in `mcproxy check`."""
+"""Number of days before the expiry of a certificate at which warnings begin, as in `mcproxy check`."""
 NEARLY_FULL = 0.9
-"""The fraction of a limit in use from which on it is a warning."""
+"""The used fraction of a limit above which there is a warning."""
 LATE = 0.5
-"""Seconds that a turn of an event loop may take without a warning."""
+"""Seconds of an event loop iteration above which there is a warning."""
 REFUSED_SHARE = 0.1
-"""The fraction of the requests of the last minute that may be refused (401, 403, 429) without a warning."""
-_FEW = 20  # refused requests below which there is no warning
-_KINDS = 3  # kinds of refusals that are named
-_STARTED = 60.0  # seconds after which the turn of a process's start is not in the current windows
-_RECENT = 3600.0  # seconds after which the end of a process is not shown
-_RIGHTS = 3  # missing rights that are named
+"""The fraction of refused requests (401, 403, 429) in the last minute above which there is a warning."""
+_FEW = 20  # number of refused requests below which there is no warning
+_KINDS = 3  # limit of the named kinds of refusals
+_STARTED = 60.0  # seconds after which the current windows exclude a process's start
+_RECENT = 3600.0  # seconds for which the end of a process is shown
+_RIGHTS = 3  # limit of the named missing rights
 _REFUSED = frozenset(map(str, REFUSED))
 
 Status = Mapping[str, Any]
 
 
 class StatusProblem(NamedTuple):
-    """One line, and the place of the details on the status page."""
+    """A problem: a line of text, and the link to the details on the status page."""
 
     broken: bool
-    """Whether it fails now; else it is a warning: it will fail, or is limited."""
+    """Whether something fails now; otherwise it is a warning of a future failure or a limitation."""
     severe: bool
-    """Whether it affects clients already."""
+    """Whether clients are already affected."""
     words: str
     section: str
 
 
 def problems(status: Status) -> list[StatusProblem]:
-    """Return the problems: first those that clients notice, then the others."""
+    """Return the problems, first those that affect clients."""
     found = [*_of_daemon(status), *_of_listeners(status), *_of_clusters(status), *_of_aggregates(status)]
     found += [*_of_api_services(status), *_of_ingresses(status), *_of_services(status), *_of_exports(status)]
     found += [*_of_certificates(status), *_of_limits(status), *_of_refusals(status)]
@@ -131,7 +131,7 @@ def _of_aggregates(status: Status) -> Iterator[StatusProblem]:
 
 
 def _of_api_services(status: Status) -> Iterator[StatusProblem]:
-    """One line for each, but one for all API services of a cluster without an endpoint, which is their common cause."""
+    """Yield a problem for each API service, but only one for all of a cluster without an endpoint, the common cause."""
     services = status.get("apiServices") or ()
     together: dict[str, list[str]] = {}
     for each in services:
@@ -151,7 +151,7 @@ def _of_api_services(status: Status) -> Iterator[StatusProblem]:
 
 
 def _of_ingresses(status: Status) -> Iterator[StatusProblem]:
-    """One line for each service without a ready endpoint, however many rules use it."""
+    """Yield a problem for each service without a ready endpoint, once for all its rules."""
     seen: set[str] = set()
     for each in rules_of(status):
         if each.service in seen:
@@ -171,11 +171,11 @@ def _of_services(status: Status) -> Iterator[StatusProblem]:
             yield _broken(f"ingresses: {which} are served by their last known endpoints", "services")
 
 
-_MOST_EXPORTS = 5  # problems of exported services that have a line each
+_MOST_EXPORTS = 5  # limit of the exported services with a separate line
 
 
 def _of_exports(status: Status) -> Iterator[StatusProblem]:
-    """One line for each cluster that cannot be written to, or refuses objects, and for the first services."""
+    """Yield a problem for each cluster that is not writable or refuses objects, and for the first services."""
     for each in status.get("exportTargets") or ():
         name = each.get("cluster")
         if each.get("cause"):
@@ -206,7 +206,7 @@ def _of_exports(status: Status) -> Iterator[StatusProblem]:
 
 
 def _of_certificates(status: Status) -> Iterator[StatusProblem]:
-    """One line for each file, however many uses it has, and for each entry whose files cannot be used."""
+    """Yield a problem for each file, once for all its uses, and for each entry with unusable files."""
     for each in status.get("certificateFiles") or ():
         what = (
             f"the certificate files of {each.get('entry')} cannot be used; the former ones stay in use until a restart"
@@ -236,7 +236,7 @@ def _use(certificate: Status) -> str:
 def _of_limits(status: Status) -> Iterator[StatusProblem]:
     for each in status.get("flowControls") or ():
         use, waiting, limit = each.get("use"), each.get("waiting") or 0, each.get("limit") or {}
-        refuses_all = any(limit.get(key) == 0 for key in ("max", "burst"))  # on purpose
+        refuses_all = any(limit.get(key) == 0 for key in ("max", "burst"))  # configured on purpose
         name = f"flow control {each['name']}"
         full = use is not None and use >= NEARLY_FULL and not refuses_all
         if full:
@@ -258,7 +258,7 @@ BY = {
     "cluster": "the cluster",
     "proxy": "the proxy, for another reason",
 }
-"""The refusing part in words, by the label `by` of `mcproxy_requests_refused_total`."""
+"""The text for the refusing part, by the label `by` of `mcproxy_requests_refused_total`."""
 
 
 def _of_refusals(status: Status) -> Iterator[StatusProblem]:

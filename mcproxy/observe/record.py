@@ -1,10 +1,10 @@
 """The record of a finished request, and the recorders that receive it.
 
-The pipeline makes an `AccessRecord` when a response, watch or tunnel has ended and passes it to its `Recorder`
-(`Recorders`): metrics get every record, the access log those that its policies select.
+When a response, watch or tunnel has ended, the pipeline makes an `AccessRecord` and passes it to its `Recorder`
+(`Recorders`). Metrics get every record, the access log the records that its policies select.
 
-`AccessLine` is a line of the access log in JSON. Both are interpreted: mypyc drops the keywords of a class, and the
-texts of its annotations, which msgspec reads.
+`AccessLine` is a line of the access log in JSON. Neither class is compiled, because mypyc drops the keywords of a
+class and the texts of its annotations, which msgspec reads.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import msgspec
 
 
 class AccessRecord(msgspec.Struct, gc=False):
-    """One finished request. An empty string, 0 or None means "unknown" and is omitted from the log.
+    """A finished request. An empty string, 0 or None means "unknown" and is omitted from the log.
 
-    It is created for every request, so the class is implemented in C: a named tuple costs three times as much to
-    create, a frozen dataclass ten times. Build it by keyword (but for `Request`, where each argument counts), read it
-    by attribute, and never change it.
+    It is created for every request, so the class is implemented in C: creating a named tuple costs three times as much,
+    a frozen dataclass ten times. Create it with keywords (except in `Request`, where their cost matters), read
+    it by attribute, and never change it.
     """
 
     time: float
@@ -31,17 +31,17 @@ class AccessRecord(msgspec.Struct, gc=False):
     uri: str
     """Request target as received; the writers mask secrets in its query."""
     status: int
-    """Status code of the response; 0 if the client disconnected before one was sent."""
+    """Status code of the response; 0 if the client disconnected before a response."""
     reason: str = "ok"
-    """How it ended: "ok" or a word such as client_closed, refused, upstream_unreachable, upstream_timeout."""
+    """The reason for its end: "ok", client_closed, refused, upstream_unreachable, upstream_timeout …"""
     server: str = ""
     cluster: str = ""
-    """The cluster it was sent to. If an aggregate made the response: the members that it is from, joined by commas."""
+    """The target cluster. For a response of an aggregate, the members that contributed, joined by commas."""
     endpoint: str = ""
     user: str = ""
     """The authenticated user."""
     groups: int = 0
-    """The number of groups of the user that the request ran as."""
+    """The number of groups of the effective user of the request."""
     impersonated: str = ""
     """The impersonated user, if the client requested impersonation."""
     policy: str = ""
@@ -51,11 +51,11 @@ class AccessRecord(msgspec.Struct, gc=False):
     resource: str = ""
     """Kubernetes resource with its group and subresource (deployments.apps/scale)."""
     long_running: bool = False
-    """A watch, followed log, exec, attach, port-forward, or a request below `proxy`."""
+    """Whether it is a watch, followed log, exec, attach, port-forward, or a request below `proxy`."""
     request_id: str = ""
-    """The Audit-ID, which the upstream's audit log has too."""
+    """The Audit-ID, which is also in the upstream's audit log."""
     trace_id: str = ""
-    """The trace of the request's span (32 hexadecimal digits), if it is sampled."""
+    """The trace id of the request's span (32 hexadecimal digits), if it is sampled."""
     user_agent: str = ""
     bytes_in: int = 0
     """Body bytes from the client (tunnel bytes after an upgrade)."""
@@ -64,25 +64,25 @@ class AccessRecord(msgspec.Struct, gc=False):
     first_byte: float | None = None
     """Seconds from the head's arrival until the first byte of the response was sent."""
     upstream: float | None = None
-    """Seconds from the first attempt at an endpoint to the end of the endpoint's response; None if there was none."""
+    """Seconds from the first attempt at an endpoint to the end of its response; None without an attempt."""
     upstream_status: int = 0
-    """Status code that the endpoint answered with."""
+    """Status code of the endpoint's response."""
     attempts: int = 0
     """The number of times that the request was sent to an endpoint."""
     total: float = 0.0
     """Seconds from the head's arrival to the end."""
     upgraded: bool = False
-    """The connection became a tunnel (exec, attach, port-forward)."""
+    """Whether the connection became a tunnel (exec, attach, port-forward)."""
     cached: bool | None = None
-    """Whether an aggregate answered from its caches; None for requests to anything else."""
+    """Whether an aggregate answered from its caches; None for other requests."""
     protocol: str = "HTTP/1.1"
-    """The client's version of HTTP: HTTP/1.0, HTTP/1.1 or HTTP/2.0."""
+    """The client's HTTP version: HTTP/1.0, HTTP/1.1 or HTTP/2.0."""
     authenticator: str = ""
     """The key of `authentication` that accepted the user; if no credential was accepted, the credential's kind."""
     api_service: str = ""
     """Group and version (metrics.k8s.io/v1beta1) of the requested API service."""
     ingress: str = ""
-    """The name of the requested ingress; then `cluster` and `endpoint` are those of a pod."""
+    """The name of the requested ingress. Then `cluster` and `endpoint` are those of a pod."""
     rule: str = ""
     """Host and path of that ingress's rule; "default" for its default backend."""
     service: str = ""
@@ -100,21 +100,21 @@ class Recorder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Recorders:
-    """The recorders of a request, by whether it is in the access log; chosen when a Runtime is built."""
+    """The recorders for requests with and without an access log line; chosen when a Runtime is built."""
 
     logged: Recorder | None = None
     unlogged: Recorder | None = None
 
     @classmethod
     def of(cls, metrics: Recorder | None, access_log: Recorder | None) -> Recorders:
-        """Return the recorders of a process that counts requests and may have an access log."""
+        """Return the recorders of a process for its metrics and access log, either of which can be absent."""
         if metrics is None or access_log is None:
             return cls(metrics or access_log, metrics)
         return cls(_Both(metrics, access_log), metrics)
 
 
 class _Both:
-    """A recorder that passes each record to two."""
+    """A recorder that passes each record to two recorders."""
 
     __slots__ = ("_first", "_second")
 
@@ -122,15 +122,15 @@ class _Both:
         self._first, self._second = first.finished, second.finished
 
     def finished(self, record: AccessRecord) -> None:
-        """Pass it on."""
+        """Pass the record to both recorders."""
         self._first(record)
         self._second(record)
 
 
 class AccessLine(msgspec.Struct, gc=False, omit_defaults=True, rename="camel"):
-    """A line in JSON, in the order of its keys; keys that are None are left out.
+    """A line in JSON, in the order of its keys, without keys that are None.
 
-    Texts that must be escaped are `msgspec.Raw`.
+    Strings that must be escaped are `msgspec.Raw`.
     """
 
     ts: str
@@ -173,4 +173,4 @@ TEXTS = tuple(
     name for name in AccessLine.__struct_fields__
     if name not in ("ts", "protocol", "reason", "process", "trace_id") and AccessLine.__annotations__[name] == "Any"
 )  # fmt: skip
-"""The fields that may hold non-ASCII characters."""
+"""The fields that can contain non-ASCII characters."""

@@ -1,6 +1,6 @@
-"""The logs of requests of a process: access logs, audit logs and spans; a Runtime opens them, and they are closed
-together.
-"""
+"""The request logs of a process: access logs, audit logs and spans.
+
+A Runtime opens them, and they are closed together."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _POLL = 0.01  # seconds
 
 
 class RequestLogs:
-    """Opens logs of requests and keeps track of them; the modules of audit logs are imported when the first one is
-    opened.
-    """
+    """Opens request logs and keeps track of them.
+
+    Opening the first audit log imports its modules."""
 
     def __init__(self, clock: IReactorTime, process: str = "", environ: Mapping[str, str] | None = None) -> None:
-        """`process` is the name of this process in each line; "" for the only one of a daemon.
+        """`process` is the name of this process in each line; "" in a daemon of one process.
 
-        The variables of `environ` enable tracing; None: requests are not traced.
+        Variables in `environ` enable tracing; with None, requests are not traced.
         """
         self._environ = environ
         self._spans: Spans | None = None
@@ -65,21 +65,21 @@ class RequestLogs:
 
     @property
     def audit(self) -> AuditLogs | None:
-        """The audit logs; None if there has been none."""
+        """The audit logs; None if no audit log was opened."""
         return self._audit
 
     def count_into(self, metrics: Metrics) -> None:
-        """Count written, lost and queued lines in `metrics` from now on."""
+        """Start counting written, lost and queued lines in `metrics`."""
         metrics.follow(ACCESS_LOG_LOST, (), lambda: self.access.lost)
         metrics.follow(AUDIT_EVENTS, (), lambda: 0 if self._audit is None else self._audit.written)
         metrics.follow(AUDIT_EVENTS_LOST, (), lambda: 0 if self._audit is None else self._audit.lost)
-        self._flush_records = metrics.flush  # it passes the requests that have ended to the logs, too
+        self._flush_records = metrics.flush  # this also passes ended requests to the logs
         metrics.audit_queue = lambda: 0 if self._audit is None else self._audit.queued_bytes
 
     def reopen(self) -> Deferred[None]:
-        """Reopen every file (log rotation). Requests that ended before are in the old one.
+        """Reopen every file (log rotation). Requests that ended before are written to the old file.
 
-        The Deferred fires when each was reopened or has failed, or a file has stalled for REOPENED_WITHIN.
+        The Deferred fires when all files are reopened or have failed, or a file has stalled for REOPENED_WITHIN.
         """
         self._flush_records()
         self.access.reopen()
@@ -95,7 +95,7 @@ class RequestLogs:
             await deferLater(self._clock, _POLL)
 
     def close(self) -> None:
-        """Close all at the end of the process, and wait some seconds for their files."""
+        """Close all logs at the end of the process, and wait some seconds for their files."""
         self.access.close()
         if self._audit is not None:
             self._audit.close()

@@ -1,10 +1,10 @@
 """The top senders: users, clients, resources and user agents of the last minutes, by several measures.
 
-Requests with the same four values are added up first, for a second at most, so a request costs one look-up; the
-sketches get the sums. Names are no labels of metrics and are shown only with the status document.
+Requests with the same four values are summed for up to a second, so that a request costs one look-up. Then the sketches
+get the sums. Names are not labels of metrics; only the status document shows them.
 
-The processor time of one request is not measured: that would cost more than the request. The process's time is divided
-among the requests that ended meanwhile, by their number and bytes; it is an estimate.
+Measuring the processor time of each request would cost more than the request. As an estimate, the process's time is
+divided among the requests that ended meanwhile, by their number and bytes.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from mcproxy.observe.record import AccessRecord
 KINDS = ("users", "clients", "resources", "userAgents")
 """Keys of `figures`: the kinds of names that are ranked."""
 MEASURES = ("requests", "bytes", "cpuSeconds", "refused")
-"""Keys of an entry: the measures that names are ranked by. `refused` are the requests with a status of REFUSED."""
+"""Keys of an entry: the measures for ranking names. `refused` counts requests with a status in REFUSED."""
 REFUSED = frozenset({401, 403, 429})
-"""Status codes of refusals; a 404 or 409 is everyday work of controllers."""
+"""Status codes of refusals; 404 and 409 are normal for controllers."""
 NO_RESOURCE = "(no resource)"
-"""The resource of a non-resource path."""
+"""The resource name for non-resource paths."""
 LONGEST = 100
-"""The most characters of a name that are kept."""
+"""Limit of the length of a name (characters)."""
 SHOWN = 20
-"""Names of a kind that are shown for each measure."""
+"""Number of shown names of a kind for each measure."""
 
-_OF_PROCESS = 50  # names that a process reports for each measure: those of several processes are added up
-_MOST_COMBINATIONS = 1024  # combinations that are added up before the sketches get them
-_CHARACTERS = 1 << 18  # characters of these combinations: a user agent may be as long as a head
-_BYTES = 65536  # bytes that cost about as much processor time as a request
+_OF_PROCESS = 50  # reported names of a process per measure; the reports of several processes are added up
+_MOST_COMBINATIONS = 1024  # limit of combinations that are summed before the sketches get them
+_CHARACTERS = 1 << 18  # limit of characters in these combinations, because a user agent can be long
+_BYTES = 65536  # number of bytes that cost about the processor time of a request
 _key: Callable[[AccessRecord], tuple[str, str, str, str, str]] = attrgetter(
     "client", "user", "impersonated", "resource", "user_agent"
 )
@@ -43,15 +43,15 @@ class Senders:
     """The senders of the requests of one process."""
 
     def __init__(self, clock: Callable[[], float], processor: Callable[[], float]) -> None:
-        """`clock` returns monotonic seconds, `processor` the seconds of processor time that this process has used."""
+        """`clock` returns monotonic seconds, `processor` the processor time of this process (seconds)."""
         self._windows = Windows(len(KINDS), clock)
         self._processor = processor
         self._used = processor()
         self._combinations: dict[tuple[str, str, str, str, str], list[int]] = {}
-        self._characters = 0  # of the keys of these combinations
+        self._characters = 0  # in the keys of these combinations
 
     def count(self, records: Iterable[AccessRecord]) -> None:
-        """Count requests that have ended."""
+        """Count ended requests."""
         combinations, refused = self._combinations, REFUSED
         for record in records:
             key = _key(record)
@@ -67,7 +67,7 @@ class Senders:
             self.flush()
 
     def flush(self) -> None:
-        """Pass the counts to the sketches; call it every few seconds at least."""
+        """Pass the counts to the sketches. Call it at least every few seconds."""
         used = self._processor()
         spent, self._used = max(0.0, used - self._used), used
         combinations, self._combinations, self._characters = self._combinations, {}, 0
@@ -95,7 +95,7 @@ class Senders:
             ]
 
     def figures(self) -> dict[str, Any]:
-        """Return the top names of each kind and measure, for JSON, and the totals of the same time."""
+        """Return the top names of each kind and measure, and the totals of the same time, for JSON."""
         self.flush()
         kinds: dict[str, Any] = {}
         totals: Amounts = []
@@ -122,12 +122,12 @@ def first_ones(entries: Iterable[dict[str, Any]], most: int = SHOWN) -> list[dic
 
 
 def shortened(senders: Mapping[str, Any]) -> dict[str, Any]:
-    """Return figures, possibly sums over several processes, with the top SHOWN names of each measure."""
+    """Return figures (which can be sums over processes) with only the top SHOWN names of each measure."""
     return {**senders, **{kind: first_ones(senders.get(kind, ())) for kind in KINDS}}
 
 
 def _printable(name: str) -> str:
-    """Return a name that a peer chose, shortened, with unprintable characters replaced."""
+    """Return a peer's name, shortened, with unprintable characters replaced."""
     if len(name) > LONGEST:
         name = name[: LONGEST - 1] + "…"
     return name if name.isprintable() else "".join([char if char.isprintable() else "?" for char in name])

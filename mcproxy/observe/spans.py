@@ -1,8 +1,8 @@
 """Spans for OpenTelemetry, exported by OTLP over HTTP.
 
-This module imports the SDK (the extra `otel`), so it is itself imported only if `tracing.configured`. The
-SDK's processor has a bounded queue and a thread: nothing here waits for a collector. The SDK's own environment
-variables configure the destination and the sampling.
+This module imports the SDK (the extra `otel`), so it is imported only if `tracing.configured`. The SDK's processor has
+a limited queue and a thread, so requests never wait for a collector. The SDK's environment variables configure
+destination and sampling.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from mcproxy.certificate_blocks import load_certificates, one_of_each_name
 
 _CERTIFICATE_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE")
 Attributes = Mapping[str, str | int | bool]
-_CLOSE_TIMEOUT = 2.0  # seconds for exporting what is queued at the end of the process
+_CLOSE_TIMEOUT = 2.0  # limit of the time to export queued spans at the end of the process (seconds)
 
 
 class Spans:
     """The server spans of one process."""
 
     def __init__(self, environ: Mapping[str, str], process: str, complain: Callable[[str], None]) -> None:
-        """Start exporting, as the SDK's variables say.
+        """Start exporting, as the SDK's variables configure.
 
-        Raises ValueError for one that it does not understand. `process` is the name of this process if there are
-        several. `complain` is called, in any thread, with the reason why spans are not exported.
+        Raises ValueError for an invalid variable. `process` is the name of this process if there are several.
+        `complain` is called, in any thread, with the reason why spans are not exported.
         """
         _SDKLogHandler.take(complain)
         attributes = {"service.version": __version__}
@@ -84,7 +84,7 @@ class Spans:
         )
 
     def end(self, span: Span, when: float, attributes: Attributes, *, failed: bool) -> None:
-        """End a span; `failed`: by a fault of the proxy or the cluster, not of the client."""
+        """End a span; `failed` is whether the proxy or the cluster, not the client, caused a failure."""
         if span.is_recording():
             span.set_attributes(attributes)
             if failed:
@@ -92,16 +92,16 @@ class Spans:
             span.end(end_time=int(when * 1e9))
 
     def close(self) -> None:
-        """Export what is queued, within two seconds."""
+        """Export queued spans, within two seconds."""
         closing = threading.Thread(target=self._provider.shutdown, name="spans", daemon=True)
         closing.start()
         closing.join(_CLOSE_TIMEOUT)
 
 
 def export_nothing(environ: Mapping[str, str], complain: Callable[[str], None]) -> bool:
-    """Send a request without spans, as the SDK's variables say; return whether the collector accepted it.
+    """Send a request without spans, as the SDK's variables configure; return whether the collector accepted it.
 
-    Raises ValueError as `Spans` does; `complain` gets the reason if the collector did not accept it.
+    Otherwise `complain` gets the reason. Raises ValueError as `Spans` does.
     """
     _SDKLogHandler.take(complain)
     exporter = OTLPSpanExporter(session=session_to_collector(environ))
@@ -128,8 +128,8 @@ def trace_id_of(span: Span) -> str:
 class _SDKLogHandler(logging.Handler):
     """Handles the log records of the SDK, which would go to stderr with tracebacks.
 
-    Records of the API are about input of clients, such as an invalid `tracestate`, and are ignored: clients must not
-    cause a line about lost spans, nor use up the one line per minute.
+    Records of the API are about input of clients, such as an invalid `tracestate`. They are ignored, so that clients
+    cannot cause a line about lost spans, or use up the one line per minute.
     """
 
     def __init__(self, complain: Callable[[str], None]) -> None:
@@ -138,7 +138,7 @@ class _SDKLogHandler(logging.Handler):
 
     @classmethod
     def take(cls, complain: Callable[[str], None]) -> None:
-        """Pass the SDK's warnings to `complain` from now on."""
+        """Start passing the SDK's warnings to `complain`."""
         logger = logging.getLogger("opentelemetry")
         logger.propagate = False
         logger.handlers = [cls(complain)]
@@ -149,9 +149,9 @@ class _SDKLogHandler(logging.Handler):
 
 
 def session_to_collector(environ: Mapping[str, str]) -> requests.Session | None:
-    """Return a session with the authorities that the SDK's variables name, None if they name none.
+    """Return a session with the certificate authorities that the SDK's variables name; None if they name none.
 
-    Raises ValueError, with the file and the reason, if it holds none.
+    If the file has no authorities, raises ValueError with the file and the reason.
     """
     file = next((environ[name] for name in _CERTIFICATE_VARIABLES if environ.get(name)), None)
     if file is None:
@@ -170,7 +170,7 @@ def session_to_collector(environ: Mapping[str, str]) -> requests.Session | None:
 
 
 class _Anchored(HTTPAdapter):
-    """Trusts only the certificates of one PEM text, each of them as an anchor."""
+    """Trusts only the certificates of a PEM text, each as a trust anchor."""
 
     def __init__(self, pem: str) -> None:
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -183,11 +183,11 @@ class _Anchored(HTTPAdapter):
 
     def cert_verify(self, conn: Any, url: Any, verify: Any, cert: Any) -> None:
         super().cert_verify(conn, url, verify, cert)
-        conn.ca_certs = conn.ca_cert_dir = None  # the bundle of requests would be trusted in addition
+        conn.ca_certs = conn.ca_cert_dir = None  # else the CA bundle of requests would also be trusted
 
 
 class _AnyOf(HTTPAdapter):
-    """Uses the first of several adapters that can verify the collector; nothing is sent before that."""
+    """Uses the first of several adapters that can verify the collector. Requests are sent only after verification."""
 
     def __init__(self, adapters: list[_Anchored]) -> None:
         super().__init__()

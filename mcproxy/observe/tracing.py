@@ -1,4 +1,4 @@
-"""Configures tracing: OpenTelemetry's standard environment variables enable it if the extra `otel` is installed.
+"""Configures tracing, which OpenTelemetry's standard environment variables enable (with the extra `otel`).
 
 Without these variables OpenTelemetry is not imported.
 """
@@ -27,7 +27,7 @@ _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL
 
 
 def configured(environ: Mapping[str, str]) -> bool:
-    """Whether the environment enables spans: it names a collector, and does not disable tracing."""
+    """Whether the environment enables spans: it names a collector and does not disable tracing."""
     return (
         any(environ.get(name) for name in _ENDPOINTS)
         and environ.get("OTEL_SDK_DISABLED", "").lower() != "true"
@@ -36,7 +36,7 @@ def configured(environ: Mapping[str, str]) -> bool:
 
 
 class TracingUnavailable(Exception):
-    """Spans cannot be exported: `cause`, and what to do about it."""
+    """Spans cannot be exported, with `cause` and remedy."""
 
     def __init__(self, cause: str, todo: str) -> None:
         super().__init__(cause)
@@ -45,7 +45,7 @@ class TracingUnavailable(Exception):
 
 
 def endpoint_of(environ: Mapping[str, str]) -> str:
-    """Return the URL of the collector to show: without user and password."""
+    """Return the URL of the collector for messages, without user and password."""
     return _USER_INFO.sub("//***@", next(environ[name] for name in _ENDPOINTS if environ.get(name)))
 
 
@@ -67,9 +67,9 @@ def start(reactor: Any, environ: Mapping[str, str], process: str = "") -> Spans 
 
 
 def try_collector(environ: Mapping[str, str]) -> None:
-    """Export an empty list of spans, which the collector answers as it answers spans.
+    """Export an empty list of spans, to which the collector responds as to spans.
 
-    It blocks, up to 10 s. Raises TracingUnavailable.
+    Blocks for up to 10 s. Raises TracingUnavailable.
     """
     causes: list[str] = []
     with _check_environment(environ):
@@ -81,7 +81,7 @@ def try_collector(environ: Mapping[str, str]) -> None:
 
 @contextmanager
 def _check_environment(environ: Mapping[str, str]) -> Iterator[None]:
-    """Raise TracingUnavailable for an environment that cannot be used, and for a missing SDK."""
+    """Raise TracingUnavailable for an invalid environment or a missing SDK."""
     protocol = next((environ[name] for name in _PROTOCOLS if environ.get(name)), "http/protobuf")
     if protocol != "http/protobuf":
         raise TracingUnavailable(

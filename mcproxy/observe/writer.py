@@ -1,16 +1,16 @@
 """Writes batches of log lines to a file in a thread, so that a stalled disk never blocks the reactor.
 
-The thread owns the file. The reactor passes whole batches and reads counters; each counter has one writer, so there is
-no lock.
+The thread owns the file. The reactor passes whole batches and reads counters. Each counter has one writer, so no lock
+is needed.
 
-Several processes may write to one file: workers, and two daemons while one takes over from the other. Their batches do
-not mix: Linux appends one write to a file (O_APPEND) as a whole, and so do unix sockets (the journal's) up to 32 KiB.
-A pipe takes only 4 KiB at once (PIPE_BUF), so writers to a pipe lock it.
+Several processes can write to one file: workers, and two daemons during an upgrade. Their batches do not mix, because
+Linux appends one write to a file (O_APPEND) as a whole, and one write to a unix socket (the journal's) up to 32 KiB. A
+pipe accepts only 4 KiB at once (PIPE_BUF), so writers to a pipe lock it.
 
-A full disk, a quota or a crash cuts a line short. The next write begins on a new line: before a batch the last byte of
-a regular file is read, under a lock that all processes writing to it take (flock(2)). The only writer of a file does so
-only after the file was opened and after an error: each call releases the interpreter lock to the reactor's thread, and
-taking it back costs both of them.
+A full disk, a quota or a crash can cut a line short, but the next write must begin on a new line. So before a batch the
+last byte of a regular file is read, under a lock that all its writers take (flock(2)). A file's only writer does this
+only after opening the file and after an error: each call releases the interpreter lock to the reactor's thread, and
+regaining it costs time in both threads.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 _LOCK_AGAIN = 0.005
-"""Seconds until the next attempt to lock after EDEADLK, or while another process has the lock."""
+"""Seconds between two attempts to lock after EDEADLK, or while another process has the lock."""
 _LOCK_PATIENCE = 40
-"""Attempts to get a lock that another process has."""
+"""Number of attempts to get a lock that another process has."""
 RETRY_AFTER = 0.5
-"""Seconds until a failed write is repeated."""
+"""Seconds after which a failed write is repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +50,15 @@ class _Close:
 
 
 Source = Callable[[], Iterable[tuple[bytes, int]]]
-"""Yields batches: whole lines, and their number."""
+"""Yields batches of whole lines, with their number."""
 
 
 class FileWriter:
     """An append-only log file and its thread.
 
-    `path` is a file name, ``-`` for standard output, or a descriptor, which stays open. With `keep` a batch that cannot
-    be written is kept and tried again, so that nothing is lost if a full disk has space again before the owner's queue
-    is full; else it is lost, and counted. `alone`: no other process writes to the file. Raises OSError when the file
+    `path` is a file name, ``-`` for standard output, or a descriptor, which stays open. With `keep`, a failed batch is
+    kept and written again. So nothing is lost if a full disk has space again before the owner's queue is full. Without
+    `keep`, a failed batch is lost and counted. `alone`: no other process writes to the file. Raises OSError if the file
     cannot be opened.
     """
 
@@ -71,15 +71,15 @@ class FileWriter:
         self._kept: deque[_Batch] = deque()  # in the order of their arrival
         self._closing = False
         self.bytes_done = 0
-        """Bytes of all batches that were processed, written or lost."""
+        """Bytes of all processed batches, written or lost."""
         self.lines_done = 0
-        """Lines that were written."""
+        """Number of written lines."""
         self.lines_lost = 0
-        """Lines that could not be written."""
+        """Number of lines that could not be written."""
         self.error = ""
-        """The last error; "" again once a batch was written."""
+        """The last error; "" after a batch was written."""
         self.reopen_error = ""
-        """Why the last `reopen` failed; "" if it succeeded."""
+        """The reason why the last `reopen` failed; "" if it succeeded."""
         self._reopens_asked = 0  # counted by the reactor
         self._reopens_done = 0  # counted by the thread
         self._thread = threading.Thread(target=self._work, name=f"log {path}", daemon=True)
@@ -90,21 +90,21 @@ class FileWriter:
         self._commands.put(_Batch(data, lines))
 
     def write_from(self, source: Source) -> None:
-        """Write, in the thread, the batches that `source` yields, after all earlier ones; returns at once."""
+        """Have the thread write the batches that `source` yields, after all earlier ones; returns at once."""
         self._commands.put(source)
 
     def reopen(self) -> None:
-        """Reopen the file by its name (log rotation), after all earlier batches were tried."""
+        """Reopen the file by its name (log rotation), after an attempt to write all earlier batches."""
         self._reopens_asked += 1
         self._commands.put(_Reopen())
 
     @property
     def reopening(self) -> bool:
-        """Whether a `reopen` has not been tried yet."""
+        """Whether a `reopen` is pending."""
         return self._reopens_done < self._reopens_asked
 
     def close(self) -> None:
-        """Close the file, after all earlier batches were tried; returns at once."""
+        """Close the file, after an attempt to write all earlier batches; returns at once."""
         self._commands.put(_Close())
 
     def wait_closed(self, timeout: float) -> bool:
@@ -127,7 +127,7 @@ class FileWriter:
     def _take(self, command: _Batch | _Reopen | _Close | Source) -> None:
         if isinstance(command, _Batch):
             self._kept.append(command)
-            if len(self._kept) == 1:  # else earlier ones are tried first, at their time
+            if len(self._kept) == 1:  # else a retry of earlier batches is scheduled
                 self._write_kept()
         elif isinstance(command, _Reopen):
             self._reopen()
@@ -141,7 +141,7 @@ class FileWriter:
                 self._take(_Batch(data, lines))
 
     def _write_kept(self) -> None:
-        """Write the kept batches, up to the first that cannot be written."""
+        """Write the kept batches until a write fails."""
         kept = self._kept
         while kept:
             batch = kept[0]
@@ -170,7 +170,7 @@ class FileWriter:
     def _reopen(self) -> None:
         try:
             file = _File(self.path, self._alone)
-        except OSError as error:  # keep the open file: a log under a rotated name is better than none
+        except OSError as error:  # keep the open file, since a log with a rotated name is better than none
             self.reopen_error = f"{self.path}: {error.strerror}"
             return
         self.reopen_error = ""
@@ -184,13 +184,13 @@ class _File:
     __slots__ = ("_alone", "_fd", "_owned", "_regular", "_whole")
 
     def __init__(self, path: str | int, alone: bool) -> None:
-        """Open for appending; a new file is readable for owner and group only, since it names users and objects.
+        """Open for appending. Only owner and group can read a new file, because it names users and objects.
 
-        With O_NONBLOCK opening a FIFO without a reader is an error instead of a hang; writing blocks, in the thread.
+        With O_NONBLOCK, opening a FIFO without a reader fails instead of blocking. Writes block, in the thread.
         Raises OSError.
         """
         self._alone = alone
-        self._whole = False  # the file is known to end with a whole line
+        self._whole = False  # whether the file certainly ends with a whole line
         if isinstance(path, int) or path == "-":
             self._fd = path if isinstance(path, int) else 1
             self._regular = self._owned = False
@@ -205,14 +205,14 @@ class _File:
             self._fd = os.open(path, flags | (os.O_RDWR if regular else os.O_WRONLY), 0o640)
         except PermissionError:
             regular = False
-            self._fd = os.open(path, flags | os.O_WRONLY, 0o640)  # a file that may be appended to, but not read
+            self._fd = os.open(path, flags | os.O_WRONLY, 0o640)  # a file with permission to append, but not to read
         os.set_blocking(self._fd, True)
         self._regular = regular and stat.S_ISREG(os.fstat(self._fd).st_mode)
 
     def append(self, data: bytes) -> tuple[int, OSError | None]:
-        """Append `data`, beginning on a new line; return the number of bytes written, and the error if some
-        were not.
-        """
+        """Append `data`, beginning on a new line.
+
+        Return the number of written bytes, and the error if it is too small."""
         if not self._regular:
             try:
                 write_all(self._fd, data)
@@ -236,7 +236,7 @@ class _File:
                 fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def _end_line(self) -> None:
-        """End a line that was cut short. Raises OSError."""
+        """If the last line was cut short, end it. Raises OSError."""
         size = os.fstat(self._fd).st_size
         if size and os.pread(self._fd, 1, size - 1) != b"\n":
             os.write(self._fd, b"\n")
@@ -244,7 +244,7 @@ class _File:
     def _write(self, data: memoryview) -> tuple[int, OSError | None]:
         written = 0
         try:
-            while written < len(data):  # after a short write, the next one fails and gives the reason
+            while written < len(data):  # after a short write, the next write fails with the reason
                 written += os.write(self._fd, data[written:])
         except OSError as error:
             return written, error
@@ -256,17 +256,17 @@ class _File:
 
 
 def _flock(fd: int) -> bool:
-    """Lock a regular file against other writers; return whether the lock was taken in time.
+    """Lock a regular file against other writers; return whether that succeeded in time.
 
-    Any process that may read the file can hold its lock: without the lock, only the line after one cut short is at
-    risk.
+    Any process that can read the file can hold its lock. Without the lock, only a line after a cut line can be
+    damaged.
     """
     for _ in range(_LOCK_PATIENCE):
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
-                return False  # a file system without locks
+                return False  # the file system has no locks
             time.sleep(_LOCK_AGAIN)
         else:
             return True
@@ -274,9 +274,9 @@ def _flock(fd: int) -> bool:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write everything, blocking, to a descriptor that may be non-blocking.
+    """Write all of `data`, blocking, also to a non-blocking descriptor. Raises OSError.
 
-    Raises OSError. Writes to the same file by other processes with this function do not come in between.
+    Writes of other processes with this function do not interleave.
     """
     if not stat.S_ISFIFO(os.fstat(fd).st_mode) or not _lock(fd):
         _write_all(fd, data)
@@ -293,8 +293,8 @@ def _lock(fd: int) -> bool:
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX)
         except OSError as error:
-            # Linux detects deadlocks by process: two processes that write to two pipes, with a thread for each, look
-            # like one.
+            # Linux detects deadlocks per process, so two processes that each write to two pipes in two threads can
+            # seem to be in a deadlock.
             if error.errno != errno.EDEADLK:
                 return False
             time.sleep(_LOCK_AGAIN)
@@ -307,7 +307,7 @@ def _write_all(fd: int, data: bytes) -> None:
     while rest:
         try:
             rest = rest[os.write(fd, rest) :]
-        except BlockingIOError:  # a process that shares the descriptor made it non-blocking
+        except BlockingIOError:  # another process that shares the descriptor made it non-blocking
             poll = select.poll()
             poll.register(fd, select.POLLOUT)
             poll.poll()

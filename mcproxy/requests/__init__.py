@@ -1,1 +1,1 @@
-"""What requests to servers and requests to ingresses have in common: reasons, how they are ended and reported."""
+"""Common code for requests to servers and to ingresses: reports them, ends them, and gives reasons for their end."""

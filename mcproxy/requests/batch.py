@@ -1,8 +1,8 @@
-"""Reports requests that have begun or ended to metrics and logs, in batches.
+"""Reports begun and ended requests to metrics and logs, in batches.
 
-A batch reduces the cost of a request's records to a third, since the processor's caches stay warm. So the records of a
-request, of its beginning (audit) and of its end, are made up to 50 ms later, from the request itself, which does not
-change any more.
+Batches reduce the cost of a request's records to a third, because the processor's caches stay warm. So the records of
+the beginning (audit) and the end of a request are made up to 50 ms later, from the request itself, which no longer
+changes.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from mcproxy.requests.in_flight import RequestInFlight
 log = Logger(__name__)
 
 FLUSH_AFTER: Final = 0.05
-"""Longest time that a request waits (seconds)."""
+"""Longest time that a request waits to be reported (seconds)."""
 SIZE: Final = 256
-"""How many requests are reported at a time, which takes about 2 ms."""
+"""Number of requests in a batch, which takes about 2 ms."""
 
 
 R = TypeVar("R", bound=RequestInFlight)
@@ -29,20 +29,20 @@ E = TypeVar("E", contravariant=True)
 
 
 class Reporter(Protocol[E]):
-    """Reports single requests to metrics and logs; `offset` is what the wall clock is ahead of the reactor's."""
+    """Reports single requests to metrics and logs. `offset` is the time of day minus the reactor's time."""
 
     def begun(self, request: E, offset: float) -> None:
-        """The user is known, and nothing is decided yet."""
+        """Report a request whose user is known, and which is not authorized yet."""
 
     def ended(self, request: E, offset: float) -> None:
-        """The request is over, however it ended."""
+        """Report a request that has ended in any way."""
 
 
 class RequestBatch(Generic[R]):
-    """The requests of one kind that are not reported yet."""
+    """The queue of requests of one kind that are not reported yet."""
 
     def __init__(self, clock: IReactorTime, reporter: Reporter[R], size: int = SIZE) -> None:
-        """With a `size` of 1, each is reported at once."""
+        """With a `size` of 1, each request is reported at once."""
         self._clock = clock
         self._wall_seconds: Callable[[], float] = wall_clock(clock)
         self._size = size
@@ -52,7 +52,7 @@ class RequestBatch(Generic[R]):
         self._reporter = reporter
 
     def begun(self, request: R) -> None:
-        """The user is known, and nothing is decided yet: for the audit log."""
+        """Report, to the audit log, a request whose user is known, and which is not authorized yet."""
         begun = self._begun
         begun.append(request)
         if len(begun) >= self._size:
@@ -61,7 +61,7 @@ class RequestBatch(Generic[R]):
             self._timer = self._clock.callLater(FLUSH_AFTER, self._tick)
 
     def ended(self, request: R) -> None:
-        """The request is over; its `ended_at` is set."""
+        """Report a request that has ended; its `ended_at` is set."""
         ended = self._ended
         ended.append(request)
         if len(ended) >= self._size:
@@ -70,7 +70,7 @@ class RequestBatch(Generic[R]):
             self._timer = self._clock.callLater(FLUSH_AFTER, self._tick)
 
     def flush(self) -> None:
-        """Report all that wait."""
+        """Report all queued requests."""
         begun, self._begun = self._begun, []
         ended, self._ended = self._ended, []
         if not begun and not ended:
@@ -78,10 +78,10 @@ class RequestBatch(Generic[R]):
         offset = self._wall_seconds() - self._clock.seconds()
         reporter = self._reporter
         for request in begun:
-            if not request.ended_at:  # else its beginning and end are reported together, below
+            if not request.ended_at:  # else its beginning is reported below, with its end
                 try:
                     reporter.begun(request, offset)
-                except Exception:  # the others are reported
+                except Exception:  # continue with the other requests
                     log.failure("a bug in the audit of a request", event="internal_error")
         for request in ended:
             try:
@@ -90,7 +90,7 @@ class RequestBatch(Generic[R]):
                 log.failure("a bug in the records of a request", event="internal_error")
 
     def close(self) -> None:
-        """Report all that wait, and from now on each at once."""
+        """Report all queued requests, and later ones at once."""
         self._size = 1
         if self._timer is not None:
             self._timer.cancel()

@@ -1,10 +1,10 @@
-"""What joins a request's traces in several systems: its Audit-ID, and the W3C trace context. Pure.
+"""Reads the fields that correlate a request in several systems: its Audit-ID, and the W3C trace context. Pure.
 
-A client's own are used if they are well-formed, and passed on as they came. Ill-formed ones go no further: a proxy that
-passes garbage on makes every system behind it handle it.
+A client's well-formed values are used and passed on unchanged. Malformed values are dropped, so that the systems behind
+the proxy do not have to handle them.
 
-Sources: k8s.io/apiserver `pkg/endpoints/filters/audit_init.go` (any Audit-ID is taken there; here printable ASCII of at
-most 64 characters, which is as much as its logs show); W3C Trace Context, level 2.
+Sources: k8s.io/apiserver `pkg/endpoints/filters/audit_init.go` (it accepts any Audit-ID; here it must be printable
+ASCII of at most 64 characters, as many as kube-apiserver's logs show); W3C Trace Context, level 2.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import os
 import re
 
 MAX_TRACESTATE = 1024
-"""Bytes of `tracestate` that are passed on; W3C asks for 512 at least."""
-_MOST_MEMBERS = 32  # of a tracestate (W3C 3.3.1.1)
-_MAX_TRACEPARENT = 128  # bytes; that of version 00 has 55
+"""Limit of the `tracestate` that is passed on (bytes); W3C requires at least 512."""
+_MOST_MEMBERS = 32  # limit of the members of a tracestate (W3C 3.3.1.1)
+_MAX_TRACEPARENT = 128  # bytes; version 00 has 55
 
 _NAMED = re.compile(rb"\n(audit-id|traceparent|tracestate|user-agent):([^\n]*)\r")
 _AUDIT_ID = re.compile(rb"[!-~]{1,64}")
@@ -24,12 +24,12 @@ _MEMBER = re.compile(rb"[ \t]*(?:[a-z0-9][a-z0-9_\-*/@]{0,255}=[ -+\--<>-~]{0,25
 
 
 class TraceContext:
-    """A well-formed `traceparent`, and the `tracestate` with it."""
+    """A well-formed `traceparent` with its `tracestate`."""
 
     __slots__ = ("flags", "parent_id", "state", "trace_id")
 
     def __init__(self, trace_id: bytes, parent_id: bytes, flags: int, state: bytes) -> None:
-        """Ids are in hexadecimal; bit 0 of `flags` is "sampled"."""
+        """Ids are hexadecimal; bit 0 of `flags` is "sampled"."""
         self.trace_id = trace_id
         self.parent_id = parent_id
         self.flags = flags
@@ -43,11 +43,11 @@ class Correlation:
 
     def __init__(self, fields: bytes) -> None:
         self.fields = fields
-        """The block without its ill-formed correlation fields."""
+        """The block without malformed correlation fields."""
         self.untraced = fields
-        """The block without a trace context, so that one of our own can be added."""
+        """The block without a trace context, so that the proxy can add its own."""
         self.audit_id = b""
-        """The client's Audit-ID; b"" if it has none that is well-formed."""
+        """The client's Audit-ID; b"" if absent or malformed."""
         self.trace: TraceContext | None = None
         self.user_agent = ""
 
@@ -116,7 +116,7 @@ def _context(parents: list[bytes], state: bytes) -> TraceContext | None:
 
 
 def _state(values: list[bytes]) -> bytes:
-    """Return the members of a trace state as one value; b"" if they are ill-formed or too many."""
+    """Return the members of a trace state as one value; b"" if they are malformed or too many."""
     joined = b",".join(values)
     if len(joined) > MAX_TRACESTATE:
         return b""
@@ -127,7 +127,7 @@ def _state(values: list[bytes]) -> bytes:
 
 
 def _without(fields: bytes, spans: list[tuple[int, int]]) -> bytes:
-    """Return a block without the lines that were found at `spans`."""
+    """Return a block without the lines at `spans`."""
     kept, position = [], 0
     for begin, end in sorted(spans):
         kept.append(fields[position:begin])

@@ -1,8 +1,8 @@
-"""The requests in flight, and how they are ended at a shutdown or when a reload removes what they use.
+"""The requests in flight; ends them at a shutdown, or when a reload removes objects that they use.
 
-A watch can be resumed by its client, so it ends cleanly, between two events. A tunnel (exec, attach, port-forward) or a
-followed log cannot be resumed, so it has time to end by itself; after that it is cut: a tunnel is closed, a log is
-broken off, because a client would take a clean end for the end of the log. All other requests are waited for.
+A client can resume a watch, so a watch is ended cleanly, between two events. A client cannot resume a tunnel (exec,
+attach, port-forward) or a followed log, so these have time to end by themselves. After that a tunnel is closed, and a
+log aborted, because a client would take a clean end for the end of the log. All other requests are waited for.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
     from mcproxy.kube.requestinfo import RequestInfo
 
 
-# The kinds of requests, by how one in flight is ended before it is done. Pure.
+# The kinds of requests, which determine how a request in flight is ended early. Pure.
 
 
 class RequestKind(enum.Enum):
-    """The values are the words in which a shutdown counts what it has cut."""
+    """The kind of a request. The values are the names in the counts of cut requests at a shutdown."""
 
     SHORT = "requests"
-    """Ends by itself, soon: everything but the following. Also streams below `proxy`."""
+    """Ends soon by itself: all requests except the following kinds. Also streams below `proxy`."""
     WATCH = "watches"
-    """Is resumed by its client after a clean end."""
+    """A watch, which its client resumes after a clean end."""
     LOG = "logs"
-    """A followed log: ends only with its container, and cannot be resumed."""
+    """A followed log, which ends only with its container and cannot be resumed."""
     STREAM = "streams"
-    """A request to an ingress that lasts: a download, a stream of events. It cannot be resumed."""
+    """A long request to an ingress, such as a download or a stream of events, which cannot be resumed."""
     TUNNEL = "tunnels"
-    """exec, attach, port-forward, and every connection that was upgraded: cannot be resumed."""
+    """exec, attach, port-forward, and every upgraded connection, which cannot be resumed."""
 
     @property
     def resumable(self) -> bool:
@@ -48,7 +48,7 @@ class RequestKind(enum.Enum):
 
 
 def kind_of(info: RequestInfo | None) -> RequestKind:
-    """Return the kind of a request that is not upgraded yet."""
+    """Return the kind of a request before an upgrade."""
     if info is None or not info.long_running:
         return RequestKind.SHORT
     if info.verb == "watch":
@@ -59,51 +59,51 @@ def kind_of(info: RequestInfo | None) -> RequestKind:
 
 
 _STEP: Final = 0.1  # seconds between two checks
-_WATCH_SPREAD: Final = 5.0  # seconds over which the watches of a removed part end: not all informers reconnect at once
-_CLOSE_TIMEOUT: Final = 1.0  # seconds for a tunnel to send what is queued, once it was closed
+_WATCH_SPREAD: Final = 5.0  # seconds over which ends of watches are spread, so that not all informers reconnect at once
+_CLOSE_TIMEOUT: Final = 1.0  # seconds for a closed tunnel to send queued data
 
 WATCH_TIMEOUT: Final = 1.0
-"""Seconds for watches to reach the end of an event at a shutdown."""
+"""Seconds within which watches must reach the end of an event at a shutdown."""
 REQUEST_TIMEOUT: Final = 5.0
-"""Seconds for short requests to finish at a shutdown."""
+"""Seconds within which short requests must finish at a shutdown."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RequestInFlight(metaclass=ABCMeta):
-    """A request that has not ended, and how it is ended before it is done; hashed by identity.
+    """A request that has not ended, with methods that end it early; hashed by identity.
 
-    Subclasses set the attributes: calling a constructor here would cost every request.
+    Subclasses set the attributes, because calling a constructor would cost time for every request.
     """
 
     __slots__ = ("ended_at", "exchange", "reason", "was_cut")
 
     exchange: Exchange
     reason: str
-    """One of `reasons.REASONS`, for the access log; "" until it is known."""
+    """The reason of its end, one of `reasons.REASONS`, for the access log; "" until it is known."""
     was_cut: bool
     ended_at: float
-    """When it ended, by the reactor's clock; 0.0 before."""
+    """The time of its end by the reactor's clock; 0.0 before."""
 
     @property
     @abstractmethod
     def kind(self) -> RequestKind:
-        """How to end it, as far as is known yet."""
+        """The currently known kind of the request."""
 
     @abstractmethod
     def end_gracefully(self) -> bool:
-        """End a watch cleanly, now or at the end of its current event; False if it has no response yet."""
+        """End a watch cleanly, now or after its current event; return False if it has no response yet."""
 
     @abstractmethod
     def begin_again(self) -> bool:
         """Restart the request with the configuration in force, if no response has begun and repeating it is safe.
 
-        Returns whether that was done.
+        Return whether it was restarted.
         """
 
     def cut(self, *, now: bool = False) -> None:
-        """End the request before it is done: close a tunnel (with `now` at once), close the connection of any other.
+        """End the request early: close a tunnel (with `now` at once), or the connection of another request.
 
-        A followed log is broken off, never ended cleanly: its client would take what it has for the whole log.
+        A followed log is aborted, never ended cleanly, because its client would take a clean end for the log's end.
         """
         exchange = self.exchange
         if exchange.ended:
@@ -121,14 +121,14 @@ class RequestInFlight(metaclass=ABCMeta):
 
     @property
     def outcome(self) -> str:
-        """How it ended, one of `reasons.REASONS`."""
+        """The reason of its end, one of `reasons.REASONS`."""
         if self.reason:
             return self.reason
         exchange = self.exchange
         if exchange.status and exchange.completed:
             return "ok"
         if exchange.status and not exchange.responded and not exchange.stalled:
-            return "bad_request"  # the engine has answered
+            return "bad_request"  # the HTTP engine has answered
         return "client_stalled" if exchange.stalled else "client_closed"
 
 
@@ -137,15 +137,15 @@ R = TypeVar("R", bound=RequestInFlight)
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RequestsInFlight(Generic[R]):
-    """Requests in flight: each adds itself to `requests`, and removes itself when it is done."""
+    """The requests in flight. Each adds itself to `requests`, and removes itself at its end."""
 
     __slots__ = ("_clock", "cut", "draining", "requests")
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
         self.requests: set[R] = set()
-        self.draining = False  # tunnels and followed logs are refused
-        self.cut: Counter[RequestKind] = Counter()  # requests that were ended at a shutdown before they were done
+        self.draining = False  # whether tunnels and followed logs are refused
+        self.cut: Counter[RequestKind] = Counter()  # number of requests that a shutdown ended early
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -157,9 +157,9 @@ class RequestsInFlight(Generic[R]):
     # -- shutdown -----------------------------------------------------------------------------------------------
 
     async def drain(self, timeout: float) -> None:
-        """Refuse new tunnels and followed logs, and wait until there are none, at most `timeout` seconds.
+        """Refuse new tunnels and followed logs, and wait at most `timeout` seconds for the open ones to end.
 
-        Cuts those that remain. Everything else continues. Returns at once if there are none.
+        Then cut the remaining ones. Other requests continue. Returns at once if there are none.
         """
         self.draining = True
         deadline = self._clock.seconds() + timeout
@@ -175,9 +175,9 @@ class RequestsInFlight(Generic[R]):
         await self._repeat(check)
 
     async def finish(self, watch_timeout: float = WATCH_TIMEOUT, request_timeout: float = REQUEST_TIMEOUT) -> None:
-        """End all watches, each at the end of an event, and wait for every other request; then cut those that remain.
+        """End each watch at the end of an event, and wait for every other request; then cut remaining requests.
 
-        Both times are in seconds from now.
+        Both timeouts are in seconds from now.
         """
         self.draining = True
         begun = self._clock.seconds()
@@ -186,7 +186,7 @@ class RequestsInFlight(Generic[R]):
         def check() -> bool:
             elapsed = self._clock.seconds() - begun
             for request in self.select(lambda request: request.kind is RequestKind.WATCH and request not in asked):
-                if request.end_gracefully():  # else it still waits, and may become a watch
+                if request.end_gracefully():  # else it has no response yet, and can become a watch
                     asked.add(request)
             for request in list(self.requests):
                 soon = request.kind is RequestKind.SHORT or request.kind is RequestKind.STREAM
@@ -210,10 +210,10 @@ class RequestsInFlight(Generic[R]):
     # -- reload -------------------------------------------------------------------------------------------------
 
     async def retire(self, timeout: float) -> None:
-        """End all requests of a process whose successor serves already; new ones may come on its last connections.
+        """End all requests of a process whose successor already serves. New ones can arrive on its last connections.
 
-        Watches end cleanly, spread over 5 s. Tunnels and followed logs have `timeout` seconds to end by themselves, and
-        all other requests too, but at least 5 s; those that remain are cut.
+        Watches end cleanly, spread over 5 s. Tunnels and followed logs have `timeout` seconds to end by themselves, all
+        other requests too, but at least 5 s. Remaining requests are cut.
         """
         begun = self._clock.seconds()
         asked: set[R] = set()
@@ -232,10 +232,10 @@ class RequestsInFlight(Generic[R]):
         await self._repeat(check)
 
     async def end_removed(self, requests: Collection[R], timeout: float, *, spread: float = _WATCH_SPREAD) -> None:
-        """End `requests`, whose endpoint, cluster, server or listener a reload has removed, or whose owner is another.
+        """End `requests` whose endpoint, cluster, server or listener a reload has removed, or whose owner has changed.
 
         Watches end cleanly, spread over `spread` seconds. Every other request has `timeout` seconds to end by itself,
-        then it is cut; one without an answer is restarted instead where the configuration in force can serve it.
+        then it is cut. A request without a response is instead restarted if the configuration in force can serve it.
         """
         begun = self._clock.seconds()
         asked: set[R] = set()
@@ -243,7 +243,7 @@ class RequestsInFlight(Generic[R]):
 
         def check() -> bool:
             elapsed = self._clock.seconds() - begun
-            here = self.requests.intersection(requests)  # each time: a restarted one is another request now
+            here = self.requests.intersection(requests)  # each time, as a restart makes another request
             self._end_watches(here, asked, elapsed, spread)
             if elapsed >= timeout:
                 for request in here:
@@ -254,9 +254,9 @@ class RequestsInFlight(Generic[R]):
         await self._repeat(check)
 
     def _end_watches(self, requests: Collection[R], asked: set[R], elapsed: float, spread: float) -> None:
-        """Watches are asked to end evenly over `spread` seconds: ask those whose turn has come after `elapsed`.
+        """Request the end of watches, evenly over `spread` seconds: of those whose time has come after `elapsed`.
 
-        `asked` has those that were asked before. Call it again and again: a request that waited may become a watch.
+        `asked` has the watches of earlier calls. Call it repeatedly, because a waiting request can become a watch.
         """
         watches = [request for request in requests if request.kind is RequestKind.WATCH and request not in asked]
         count = len(watches) + len(asked)
@@ -264,7 +264,7 @@ class RequestsInFlight(Generic[R]):
         for request in watches:
             if len(asked) >= due:
                 break
-            if request.end_gracefully():  # else it has no answer yet
+            if request.end_gracefully():  # else it has no response yet
                 asked.add(request)
 
     async def _repeat(self, check: Callable[[], bool]) -> None:

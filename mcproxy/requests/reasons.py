@@ -1,6 +1,6 @@
-"""The `reason` of a request in the access log: one word for how it ended. Pure.
+"""The `reason` of a request in the access log: a word for the way in which it ended. Pure.
 
-The words are an interface: the manual lists them, and a test keeps both lists equal.
+The words are an interface. The manual lists them, and a test keeps both lists equal.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 
 class Step(Enum):
-    """Where in the pipeline a request is, for the reason of a refusal."""
+    """The step of the pipeline in which a request is, for the reason of a refusal."""
 
     ROUTING = auto()
     AUTHENTICATION = auto()
@@ -22,7 +22,7 @@ class Step(Enum):
     AGGREGATE = auto()
 
 
-#: Each reason, and when a request has it.
+#: The meaning of each reason.
 REASONS = MappingProxyType(
     {
         "ok": "the response was sent whole; what the cluster itself answered is in the status",

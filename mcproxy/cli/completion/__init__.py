@@ -1,7 +1,7 @@
-"""`mcproxy completion SHELL`: a script by which bash, zsh or fish completes mcproxy's command line.
+"""`mcproxy completion SHELL`: prints a script with which bash, zsh or fish completes mcproxy's command line.
 
-The script is made from the parsers of the commands, so it has every option with its choices and the kind of its value.
-For names from the configuration (clusters, servers) the script calls `mcproxy completion --names`.
+The script is generated from the commands' parsers, so it has every option with its choices and the kind of its value.
+For names from the configuration (clusters, servers) it calls `mcproxy completion --names`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the script, or the names, none of a configuration that cannot be read; 2 if no shell is given."""
+    """Print the script, or the names (none if the configuration is unreadable); 2 if no shell is given."""
     if args.names is not None:
         for name in section_names(args.config, args.names):
             print(name)
@@ -78,9 +78,9 @@ _UNSAFE = frozenset("\"'`$\\;|&<>()[]{}*?!#~ \t\n")
 
 
 def section_names(path: str, section: str) -> list[str]:
-    """Return the names in a section of `path` and the files that it includes; a file that cannot be read has none.
+    """Return the names in a section of `path` and of its included files; unreadable files have no names.
 
-    Names with characters that are special to a shell are left out: mcproxy does not accept them either.
+    Names with characters that are special in a shell are omitted; mcproxy refuses them, too.
     """
     names: dict[str, None] = {}
     for text in _texts(path):

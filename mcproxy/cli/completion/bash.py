@@ -1,4 +1,4 @@
-"""The script for bash: one function, with the command line in `case` branches. It needs no bash-completion package."""
+"""The completion script for bash: a function with `case` branches. It needs no bash-completion package."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def script(root: Command) -> str:
 
 
 def _values(root: Command) -> Iterator[str]:
-    """Yield a branch for each option with values: how many, their kind, and its words."""
+    """Yield a `case` branch for each option with values: their number, kind and words."""
     for command in walk(root):
         path = " ".join(command.path)
         if command.argument is not None:

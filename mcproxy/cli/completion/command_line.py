@@ -1,4 +1,4 @@
-"""mcproxy's command line as data, read from the parsers of its commands."""
+"""Describes mcproxy's command line as data, which it reads from the parsers of the commands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mcproxy.cli.docs import pages
 from mcproxy.cli.files import installed_files
 
 SECTIONS = ("aggregates", "apiServices", "clusters", "flowControls", "listeners", "servers")
-"""The sections of the configuration whose names can be listed; apiServices are those of all servers."""
+"""The sections of the configuration whose names can be listed; apiServices covers all servers."""
 
 _FILE_METAVARS = frozenset(("FILE", "OUTPUT", "SOCKET"))
 _DIRECTORY_METAVARS = frozenset(("DIR", "DIRECTORY"))
@@ -29,7 +29,7 @@ class Value:
 
     kind: str
     words: tuple[str, ...] = ()
-    """The choices; of `names` the section."""
+    """The choices; for kind `names`, the section."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Option:
     names: tuple[str, ...]  # -c and --config
     help: str
     values: tuple[Value, ...]
-    """Empty for a flag; else one for each value that follows."""
+    """The values that follow the option; empty for a flag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Command:
     help: str
     options: tuple[Option, ...]
     argument: Value | None
-    """Its arguments; None: it has none."""
+    """The command's arguments; None: it has no arguments."""
     commands: tuple[Command, ...] = ()
 
 
@@ -62,7 +62,7 @@ def command_line() -> Command:
 
 
 def walk(command: Command) -> Iterator[Command]:
-    """Yield a command and all below it."""
+    """Yield a command and all its subcommands, recursively."""
     yield command
     for each in command.commands:
         yield from walk(each)

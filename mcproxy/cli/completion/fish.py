@@ -1,4 +1,4 @@
-"""The script for fish: a line for each command and option, in force where the words typed so far end at its command."""
+"""The completion script for fish: a line for each command and option, which applies after the words of its command."""
 
 from __future__ import annotations
 

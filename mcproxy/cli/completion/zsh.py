@@ -1,4 +1,4 @@
-"""The script for zsh: a function for each command, with the specifications that zsh's `_arguments` reads."""
+"""The completion script for zsh: a function for each command, with specifications for zsh's `_arguments`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Checks across sections, run after each section has been read."""
+"""Checks across sections, which run after all sections have been read."""

@@ -1,8 +1,8 @@
 """Checks of listeners that serve Admin: which clients may read which paths, and over which network.
 
-Beyond loopback and unix sockets, paths that show users, request paths or parts of the file need authentication, and
-authentication needs TLS. The paths in `HARMLESS_PATHS` may be served without either, because scrapers and load
-balancers need them.
+On other addresses than loopback and unix sockets, paths that show users, request paths or parts of the file need
+authentication, and authentication needs TLS. The paths in `HARMLESS_PATHS` need neither, because metrics scrapers and
+load balancers request them.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _authorization(context: Context, place: Place, authorizers: Mapping[str, Nam
 
 
 def _users_of_servers(context: Context, place: Place, listener: ListenerConfig, servers: ListSection[Server]) -> None:
-    """Warn where a set of authenticators for users of clusters lets every such user see the requests of others."""
+    """Warn if all users of a set of authenticators for clusters can see the requests of other users."""
     written = place.get("authentication")
     sensitive = [path for path in listener.paths if path not in HARMLESS_PATHS]
     if written is None or place.has("authorization") or not sensitive:

@@ -1,8 +1,8 @@
 """Checks of aggregates with the servers that use them, and of the proxy's access to their members.
 
-An aggregate serves from memory what it read with the proxy's own rights, so requests must be authenticated and reads
-authorized. Access through servers to members with identity Proxy is checked in `config.checks.server_exposure`, as for
-all clusters.
+An aggregate serves objects from memory that it read with the proxy's own rights. So requests must be authenticated and
+reads authorized. As for all clusters, `config.checks.server_exposure` checks the access through servers to members with
+identity Proxy.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _credentials(
 ) -> None:
     """Warn of clusters that the proxy would read as an anonymous user.
 
-    Identity Impersonate without credentials is an error of the cluster, and reported there.
+    Identity Impersonate without credentials is an error of the cluster, which the section `clusters` reports.
     """
     written = {item.string: item for item in place.children("clusters")}
     primary = place.get("primary")

@@ -1,7 +1,7 @@
-"""Warnings about API services: resources of the backend that they hide, and how users are conveyed to API servers.
+"""Warnings about API services: backend resources that they hide, and how users are conveyed to API servers.
 
-A registration may hide what the backend serves: operators of kube-aggregator do it on purpose, so it is no error. The
-custom groups of a backend are known only to it (`cli.connect_services`, by `check --connect`).
+A registration can hide resources of the backend. Operators of kube-aggregator do this on purpose, so it is no error.
+Only the backend knows its custom groups, which `check --connect` queries (`cli.connect_services`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.authentication_section import NONE
 from mcproxy.config.sections.entries import Named, Sections
 
-#: Paths of other systems below which an aggregate serves its clusters (`proxy.cluster_path`).
+#: Path prefixes of other systems below which an aggregate serves its clusters (`proxy.cluster_path`).
 _PATHS_OF_OTHER_SYSTEMS = {
     "aggregated.kubeadmiral.io/v1alpha1": "KubeAdmiral",
     "cluster.karmada.io/v1alpha1": "Karmada",
@@ -32,13 +32,13 @@ _PATHS_OF_OTHER_SYSTEMS = {
 
 
 def check_api_services(context: Context, sections: Sections) -> None:
-    """Warn of API services that hide something, and of clusters that should not be API servers as they are."""
+    """Warn of API services that hide resources, and of clusters whose settings do not suit API servers."""
     used = {name: server.name for server in sections.servers.values for name in _backend_clusters(server)}
     aggregates, clusters = sections.aggregates.by_name, sections.clusters.by_name
     for server_place, server in sections.servers.valid:
         found = list(_valid_services(server_place, server))
         _priorities(context, found)
-        warned: set[str] = set()  # one warning for each cluster, however many group-versions it has
+        warned: set[str] = set()  # one warning for each cluster, independent of the number of its group-versions
         for place, service in found:
             _hidden(context, place, service, server_place, server, aggregates)
             cluster = clusters[service.cluster]
@@ -64,7 +64,7 @@ def _backend_clusters(server: Server) -> tuple[str, ...]:
 
 
 def _priorities(context: Context, found: Sequence[tuple[Place, APIService]]) -> None:
-    """Warn of a groupPriorityMinimum that another version of the group exceeds: the highest one applies."""
+    """Warn of a groupPriorityMinimum that another version of the group exceeds, since the highest one applies."""
     highest: dict[str, tuple[Place, APIService]] = {}
     for place, service in found:
         first = highest.get(service.group)
@@ -88,7 +88,7 @@ def _hidden(
     value: Server,
     aggregates: Mapping[str, Named[Aggregate]],
 ) -> None:
-    """Warn of a group-version that the backend serves itself, as far as the file and Kubernetes' own groups show."""
+    """Warn of a group-version that the backend serves itself, according to the file and Kubernetes' own groups."""
     where = place.get("group") or place
     backend = server.get("backend") or server
     if isinstance(value.backend, ClusterBackend) and service.cluster == value.backend.cluster:

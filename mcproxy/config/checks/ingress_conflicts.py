@@ -22,11 +22,11 @@ from mcproxy.config.server_names import covers, is_ip, is_server_name
 from mcproxy.kube.linear_regex import LinearRegex, PatternError
 
 MAX_PATTERNS = 100
-"""The most paths of type Regex that a request for one host of a listener is compared with."""
+"""Limit of the paths of type Regex that a request for a host of a listener is compared with."""
 
 
 def check_ingresses(context: Context, sections: Sections) -> None:
-    """Report every error and warning about ingresses; the listeners have the certificates of their ingresses."""
+    """Report every error and warning about ingresses. Listeners must already have their ingresses' certificates."""
     listeners, clusters = sections.listeners.valid_by_name, sections.clusters.by_name
     claims = _Claims(context)
     for place, ingress in sections.ingresses.valid:
@@ -43,7 +43,7 @@ def check_ingresses(context: Context, sections: Sections) -> None:
 
 def _listeners(context: Context, sections: Sections) -> None:
     used = {name for ingress in sections.ingresses.values for name in ingress.listeners}
-    # An ingress with errors may have meant any of the listeners.
+    # An ingress with errors can be meant for any of the listeners.
     complete = all(ingress.value is not None and not ingress.place.is_broken for ingress in sections.ingresses)
     for place, listener in sections.listeners.valid:
         if listener.serves is not Serves.INGRESS:
@@ -64,20 +64,20 @@ class _Claims:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._paths: dict[tuple[str, str, PathType, str, Conditions], Place] = {}
-        self._patterns: dict[tuple[str, str], dict[bytes, list[Place]]] = {}  # by host, and how they begin
-        self._defaults: dict[tuple[str, str], Place] = {}  # by listener and host; "": of hosts that no rule has
-        self._claimed_keys: list[tuple[Place, list[tuple[str, str]]]] = []  # of default backends that are not doubled
+        self._patterns: dict[tuple[str, str], dict[bytes, list[Place]]] = {}  # by listener and host; beginning
+        self._defaults: dict[tuple[str, str], Place] = {}  # by listener and host; "": for hosts without a rule
+        self._claimed_keys: list[tuple[Place, list[tuple[str, str]]]] = []  # of default backends without duplicates
         self._tls: dict[tuple[str, str], tuple[str, Place]] = {}
 
     def _count(self, listener: str, host: str, path: str, where: Place) -> None:
         try:
             begin = LinearRegex(path).beginning
         except PatternError:
-            return  # reported there
+            return  # reported with the path
         self._patterns.setdefault((listener, host), {}).setdefault(begin, []).append(where)
 
     def check_patterns(self) -> None:
-        """Report the patterns of a host beyond those that one request may have to be compared with."""
+        """Report patterns of a host if a request can be compared with more than MAX_PATTERNS of them."""
         for (listener, host), by_begin in self._patterns.items():
             for begin, places in by_begin.items():
                 with_shorter_beginning = sum(len(by_begin.get(begin[:length], ())) for length in range(len(begin)))
@@ -90,7 +90,7 @@ class _Claims:
                     self._context.error(places[max(0, MAX_PATTERNS - with_shorter_beginning)], what, right)
 
     def add(self, place: Place, ingress: Ingress) -> None:
-        """Report what another ingress on the same listener, or this one, already serves; each place once."""
+        """Report paths and hosts that this or another ingress on the same listener already serves, each place once."""
         reported: set[str] = set()
         for listener in ingress.listeners:
             for host, kind, path, conditions, where in _paths(place):
@@ -109,7 +109,7 @@ class _Claims:
             self._default(default, list(dict.fromkeys(rule.host for rule in ingress.rules)), ingress.listeners)
 
     def _default(self, default: Place, hosts: Sequence[str], listeners: Sequence[str]) -> None:
-        """Claim the default backend for hosts of the ingress's rules and for all other hosts; the first claim holds."""
+        """Claim the default backend for hosts of the ingress's rules and for all other hosts. The first claim wins."""
         for listener in listeners:
             for host in hosts or ("",):
                 first = self._defaults.get((listener, host))
@@ -140,7 +140,7 @@ class _Claims:
                     self._context.error(item, what, "give it one certificate")
 
     def check_shadowed(self) -> None:
-        """Warn of default backends and patterns that no request reaches, being behind a rule for every path."""
+        """Warn of default backends and patterns that no request reaches, because an earlier rule matches every path."""
         for (listener, host, kind, _, _), where in self._paths.items():
             first = self._paths.get((listener, host, PathType.PREFIX, "/", ((), (), ())))
             if kind is PathType.REGEX and first is not None:
@@ -162,7 +162,7 @@ def _host(place: Place | None) -> str:
 
 
 Conditions = tuple[tuple[str, ...], tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]
-"""Methods, fields by name in lower case, parameters: each sorted."""
+"""Methods, header fields (names in lower case) and query parameters, each sorted."""
 
 
 def _paths(place: Place) -> Iterator[tuple[str, PathType, str, Conditions, Place]]:
@@ -191,7 +191,7 @@ def _normal(kind: PathType, path: str) -> str:
 
 
 def _tls(context: Context, place: Place, ingress: Ingress, listeners: Mapping[str, ListenerConfig]) -> None:
-    """Warn of `tls` that no listener serves, and of redirect keys without redirects."""
+    """Warn of a `tls` entry that no listener serves, and of redirect keys without redirects."""
     on = [listeners[name] for name in ingress.listeners if name in listeners]
     on = [listener for listener in on if listener.serves is Serves.INGRESS]
     complete = len(on) == len(list(place.children("listeners")) or on)
@@ -220,7 +220,7 @@ def _coverage(
     listeners: Mapping[str, ListenerConfig],
     certificates: ListSection[Certificate],
 ) -> None:
-    """Warn of hosts that no certificate covers; skipped where a certificate has errors, or is not read (offline)."""
+    """Warn of hosts that no certificate covers, unless a certificate has errors or is not read (offline)."""
     good = {
         certificate.name: certificate.server_names
         for written, certificate in certificates.valid
@@ -239,7 +239,7 @@ def _coverage(
         if tls is None or not tls.all_certificates or not good.keys() >= set(tls.all_certificates):
             continue
         offered = [pattern for certificate in tls.all_certificates for pattern in good[certificate]]
-        offered += [host for host, _ in tls.hosts]  # reported above where the certificate does not cover it
+        offered += [host for host, _ in tls.hosts]  # reported above if the certificate does not cover them
         for rule in place.children("rules"):
             written = rule.get("host")
             host = _host(written)

@@ -19,11 +19,11 @@ from mcproxy.config.urls import is_open
 
 
 def check_listeners(context: Context, sections: Sections) -> None:
-    """Check binds, certificates and TLS of each listener, and that something is served on it."""
+    """Check bind, certificates and TLS of each listener, and that a server or ingress uses it."""
     known, servers = sections.certificates.names, sections.servers
     control_socket = sections.merged.setting("daemon", "controlSocket")
     used = {name for server in servers.values for name in server.listeners}
-    # A server with invalid listeners may have been meant for any of them.
+    # A server with invalid listeners can be meant for any of them.
     complete = all(server.listeners or not place.has("listeners") for place, server in servers.valid)
     taken: dict[str, Place] = {}
     if control_socket is not None and (path := context.path(control_socket)) is not None:
@@ -36,7 +36,7 @@ def check_listeners(context: Context, sections: Sections) -> None:
             continue
         bind = listener.value.bind
         where = place.get("bind") or place
-        is_api = listener.value.serves is Serves.API  # what Admin needs: `checks.admin`
+        is_api = listener.value.serves is Serves.API  # `checks.admin_exposure` checks Admin listeners
         if is_api and not place.has("tls") and is_open(bind) and not isinstance(bind, SystemdBind):
             what = f"listens on {bind} without tls, open beyond this machine"
             context.error(place, what, "add tls: {certificates: [NAME]}, or bind it to 127.0.0.1 or a unix socket")
@@ -62,7 +62,7 @@ def check_servers(context: Context, sections: Sections) -> None:
 def _check_default(context: Context, servers: ListSection[Server]) -> None:
     """Warn of a default server for one cluster on a listener with servers of other clusters.
 
-    A client that sends no TLS server name and connects by address reaches it instead of the cluster it means.
+    A client that connects by address, without a TLS server name, reaches it instead of the intended cluster.
     """
     for place, server in servers.valid:
         backend = server.backend
@@ -102,9 +102,9 @@ def _claims(context: Context, place: Place, server: Server, claims: dict[tuple[s
 
 
 def check_coverage(context: Context, sections: Sections) -> None:
-    """Warn of server names that no certificate of a listener covers; skipped where a certificate has errors.
+    """Warn of server names that no certificate of a listener covers, unless a certificate has errors.
 
-    Offline only the names that the file gives for a certificate are known.
+    Offline only the certificate names in the configuration are known.
     """
     tls = {listener.name: listener.tls for listener in sections.listeners.values}
     patterns = {

@@ -1,7 +1,7 @@
-"""Checks of the access that servers give: which clients have it, and with whose rights.
+"""Checks which clients get access through servers, and with whose rights.
 
-They combine servers, sets of authenticators, authorizers and clusters. Each error is reported at the value to change.
-Entries with errors were reported before and are skipped.
+The checks combine servers, sets of authenticators, authorizers and clusters. Each error is reported at the value to
+change. Entries with errors are skipped, since they were reported before.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def warn_of_broad_rules(
 ) -> None:
     """Warn of each rule whose `*` includes secrets, exec or impersonation.
 
-    `alone` are the names of authorizers in front of clusters with identity Proxy, or of aggregates that leave reads to
-    the server, where the cluster does not authorize the user again. A rule with all verbs and named users is intended:
-    a rule with all verbs is reported only if it names no users and its authorizer is in `alone`.
+    `alone` are the names of authorizers for clusters with identity Proxy, or for aggregates whose reads only the server
+    authorizes: there the cluster does not authorize the user again. A rule with all verbs is reported only if it names
+    no users and its authorizer is in `alone`, because with named users it is intended.
     """
     for authorizer_place, authorizer in authorizers.valid:
         for place, rule in zip(authorizer_place.children("rules"), authorizer.rules or (), strict=False):
@@ -166,7 +166,7 @@ class _Checker:
         return next((listener for listener in found if listener is not None and is_open(listener.bind)), None)
 
     def proxied_cluster(self, server: Server) -> str | None:
-        """Return a cluster in which callers of the server have the proxy's own rights."""
+        """Return a cluster in which clients of the server have the proxy's own rights."""
         for name in server.reached_clusters:
             cluster = self.clusters[name].value if name in self.clusters else None
             if cluster is not None and cluster.identity is UpstreamIdentity.PROXY:
@@ -174,10 +174,10 @@ class _Checker:
         return None
 
     def _users_without_authentication(self, place: Place, server: Server) -> None:
-        """Report users and groups in the policies of a server without authentication: no request matches them."""
+        """Report users and groups in policies of a server without authentication, because no request matches them."""
         written = place.get("authentication")
         if (place.has("authentication") and (written is None or written.string != NONE)) or (
-            written is None and self._open_listener(server) is not None  # reported already
+            written is None and self._open_listener(server) is not None  # already reported
         ):
             return
         for policy in place.children("dispatch"):
@@ -202,7 +202,7 @@ class _Checker:
         self.context.error(place, what, right)
 
     def _missing_authorization(self, place: Place, server: Server) -> None:
-        """Require an authorizer where requests have the proxy's own rights: authentication alone is not enough."""
+        """Require an authorizer if requests have the proxy's own rights, because authentication alone is not enough."""
         listener, proxied = self._open_listener(server), self.proxied_cluster(server)
         if server.authentication not in self.sets or place.has("authorization") or listener is None or proxied is None:
             return
@@ -211,7 +211,7 @@ class _Checker:
         self.context.error(place, what, "name an authorizer in authorization")
 
     def _unusable_certificates(self, place: Place, server: Server) -> None:
-        """Warn where only client certificates are accepted, and no listener has TLS."""
+        """Warn if only client certificates are accepted, but no listener has TLS."""
         found = self.sets.get(server.authentication or "")
         listeners = [self.listeners[name].value for name in server.listeners if name in self.listeners]
         if found is None or found.value is None or not listeners:
@@ -233,7 +233,7 @@ class _Checker:
         where, clusters = place.get("authentication"), server.clusters
         known = clusters or isinstance(
             server.backend, AggregateBackendConfig
-        )  # else the backend is wrong, and reported
+        )  # else the backend is invalid, which is reported
         if where is None or not known or not leaves_out_cluster(self.sets.get(where.string or ""), "tokenReview"):
             return
         if len(clusters) != 1:
@@ -256,10 +256,10 @@ class _Checker:
             self.context.error(where, what, f"give cluster {cluster} credentials that may create {resource}")
 
     def _impersonation(self, place: Place, server: Server) -> None:
-        """Warn of a cluster with identity Passthrough where the proxy must review impersonation and has no credentials.
+        """Warn if the proxy must review impersonation in a Passthrough cluster for which it has no credentials.
 
-        The proxy authenticates the client, so it reviews impersonation itself, with its own credentials.
-        Where requests are reviewed by the same cluster, missing credentials are an error already.
+        The proxy authenticates the client, so it must request the impersonation review with its own credentials.
+        If the same cluster also reviews requests, missing credentials are already an error.
         """
         where = place.get("authentication")
         if where is None or server.authentication not in self.sets:
@@ -280,14 +280,14 @@ class _Checker:
         return found.value.identity if found is not None and found.value is not None else None
 
     def _without_credentials(self, name: str) -> bool:
-        """Whether the proxy has no credentials for a cluster, unless that is reported as an error of the cluster."""
+        """Whether the proxy lacks credentials for a cluster, unless that is reported as an error of the cluster."""
         found = self.clusters.get(name)
         if found is None or found.value is None or found.value.identity is UpstreamIdentity.IMPERSONATE:
             return False
         return credential_checks.are_missing(found.place, found.value.credentials)
 
     def shared_token_reviews(self) -> None:
-        """Warn of tokens that one cluster reviews and the server accepts for other clusters as well."""
+        """Warn if a server accepts tokens that one cluster reviews for other clusters, too."""
         for name, entry in self.sets.items():
             review = entry.value.token_review if entry.value is not None else None
             place = entry.place.get("tokenReview")
@@ -304,8 +304,8 @@ class _Checker:
     def shared_system_names(self) -> None:
         """Warn of client certificates whose `system:` names are accepted for several clusters.
 
-        Names signed by one cluster's authority are accepted for that cluster only; those of any other authority for all
-        clusters. Source: reference "identity", Authenticators.
+        Names signed by one cluster's authority are accepted for that cluster only, names signed by any other authority
+        for all clusters. Source: reference "identity", Authenticators.
         """
         read: dict[bytes, frozenset[bytes]] = {}
         owners: dict[bytes, list[str]] = {}
@@ -332,7 +332,7 @@ class _Checker:
                 self.context.warn(place.get("caFile") or place, "shared-system-names", what, right)
 
     def _reviewing(self, name: str) -> list[str]:
-        """Return the clusters that the users of a set of authenticators reach."""
+        """Return the reviewing clusters of the servers that use a set of authenticators."""
         users = (server for server in self.servers if server.authentication == name)
         return list(dict.fromkeys(cluster for server in users for cluster in server.reviewing_clusters))
 
@@ -344,7 +344,7 @@ class _Checker:
         )
 
     def _owners_of_authorities(self, read: dict[bytes, frozenset[bytes]]) -> dict[bytes, list[str]]:
-        """Return the clusters that have each authority in their `tls.caFile`, by `_keys_of_authorities`."""
+        """Return the names of clusters by the authorities in their `tls.caFile` (`_keys_of_authorities`)."""
         found: dict[bytes, list[str]] = {}
         for name, entry in self.clusters.items():
             if entry.value is not None and entry.value.tls.ca is not None:
@@ -377,7 +377,7 @@ class _Checker:
 
 
 def leaves_out_cluster(entry: Named[T] | None, review: str) -> bool:
-    """Return whether an entry has this review without a cluster, so that the request's own cluster reviews."""
+    """Return whether an entry has this review without a cluster, so that the target cluster of a request reviews."""
     written = entry.place.get(review) if entry is not None and entry.value is not None else None
     return written is not None and not written.has("cluster")
 
@@ -405,9 +405,9 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _keys_of_authorities(pem: bytes, read: dict[bytes, frozenset[bytes]]) -> frozenset[bytes]:
-    """Return name and key of each authority of a bundle. An invalid bundle, which was reported, gives an empty set.
+    """Return name and key of each authority of a bundle; the empty set for an invalid bundle, which is reported.
 
-    `read` caches the results by `pem`, because many clusters may have the same file.
+    `read` caches the results by `pem`, because many clusters can have the same file.
     """
     if pem not in read:
         try:

@@ -58,11 +58,11 @@ def _is_anonymous(name: str, clusters: dict[str, Named[ClusterConfig]]) -> bool:
 def _overlaps(context: Context, exports: ListSection[ServiceExport]) -> None:
     """Warn of two clusters whose pod networks overlap, according to the networks that their exports allow.
 
-    In overlapping networks an address means another pod depending on the cluster from which a client connects.
+    In overlapping networks the same address belongs to different pods in different clusters.
     """
     only: dict[str, list[tuple[IPNetwork, Place]]] = {}
     for export_place, export in exports.valid:
-        if len(export.from_clusters) == 1:  # with several clusters, the cluster of each network is unknown
+        if len(export.from_clusters) == 1:  # otherwise it is unknown which network belongs to which cluster
             networks = zip(export.allowed_cidrs, export_place.children("allowedCIDRs"), strict=False)
             only.setdefault(export.from_clusters[0], []).extend(networks)
     names = list(only)

@@ -1,1 +1,1 @@
-"""Files that the configuration names: certificates and keys, key sets, token files."""
+"""Reads the files that the configuration names: certificates and keys, key sets, token files."""

@@ -1,8 +1,8 @@
 """JSON Web Key Sets (RFC 7517): checks that tokens can be verified with the keys of a file.
 
-The OIDC authenticator parses the keys again and ignores what it cannot use; here a key that lacks what its type needs
-is an error of the file. As the RFC says, keys of other types and for other uses are ignored, but a set without any
-usable key is an error too.
+The OIDC authenticator parses the keys again and ignores unusable keys. Here a key that lacks a required member of its
+type is an error of the file. As the RFC specifies, keys of other types and for other uses are ignored. But a set
+without any usable key is an error.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _RIGHT = "download the set from the issuer's jwks_uri again"
 
 
 def read(context: Context, place: Place) -> JWKSFile | None:
-    """Return the key set that `place` names; None if it is not one (reported)."""
+    """Return the key set in the file that `place` names; None if it is invalid (reported)."""
     found = context.read(place)
     if found is None:
         return None
@@ -87,7 +87,7 @@ def _shown(number: int, key: Any) -> str:
 
 
 def _usable(key: dict[str, Any]) -> bool:
-    """Return whether the type and the use of a key are those of a signature key that the proxy accepts."""
+    """Return whether a key's type and use show a signature key that the proxy supports."""
     kind, curve, operations, algorithm = (key.get(name) for name in ("kty", "crv", "key_ops", "alg"))
     if kind not in tuple(_PARTS) or key.get("use", "sig") != "sig":
         return False
@@ -140,14 +140,14 @@ def _ec_fault(x: int, y: int, curve: ec.EllipticCurve) -> str | None:
 
 
 def _number(text: Any) -> int | None:
-    """Return a number, which JWKs have in base64url without padding, most significant byte first."""
+    """Return the number that a JWK encodes as base64url without padding, most significant byte first."""
     if not isinstance(text, str) or not _BASE64URL.match(text):
         return None
     try:
         number = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except binascii.Error:
         return None
-    # RFC 4648 3.5: bits that are left over are zero; readers of keys differ in whether they insist.
+    # RFC 4648 3.5: unused trailing bits must be zero; not all libraries that read keys check this.
     if base64.urlsafe_b64encode(number).rstrip(b"=").decode() != text:
         return None
     return int.from_bytes(number, "big")

@@ -1,4 +1,4 @@
-"""Certificates, keys and revocation lists from PEM files: parsed, matched with each other, and their dates checked."""
+"""Reads certificates, keys and revocation lists from PEM files, and checks that they match and are not expired."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mcproxy.config.reading.nodes import Place
 
 EXPIRY_WARNING = timedelta(days=30)
 _MIN_RSA_BITS = 2048
-_SHOWN = 5  # further blocks that cannot be read
+_SHOWN = 5  # limit of further unreadable blocks in a message
 
 PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey
 
@@ -40,7 +40,7 @@ def read_key(context: Context, place: Place) -> PEMFile | None:
 
 
 def is_for_servers(certificate: x509.Certificate) -> bool:
-    """Whether TLS clients accept a certificate from a server, by its extended key usage."""
+    """Whether the extended key usage of a certificate permits its use by TLS servers."""
     try:
         usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except (x509.ExtensionNotFound, ValueError):
@@ -49,9 +49,9 @@ def is_for_servers(certificate: x509.Certificate) -> bool:
 
 
 def authorities(context: Context, place: Place, pem: PEMFile, *, strict: bool = False) -> list[x509.Certificate]:
-    """Check a bundle of authorities and return them; warns if none of them is valid today.
+    """Check a bundle of authorities and return them; warn if all of them have expired.
 
-    A certificate that cannot be read is skipped with a warning, as client-go does; `strict`: it is an error, as for the
+    An unreadable certificate is skipped with a warning, as in client-go. With `strict` it is an error, as for the
     authorities of clients in kube-apiserver (client-go `util/cert`, ParseCertsPEM).
     """
     found = _certificates(context, place, pem, skip=not strict) if not context.offline else []
@@ -65,9 +65,9 @@ def authorities(context: Context, place: Place, pem: PEMFile, *, strict: bool = 
 def read_authorities(
     context: Context, place: Place, *, strict: bool = False
 ) -> tuple[PEMFile, list[x509.Certificate]] | None:
-    """Return the bundle of authorities that `place` names, with its certificates; None if it is not one (reported).
+    """Return the bundle of authorities that `place` names, with its certificates; None if invalid (reported).
 
-    Offline the list is empty. `strict`: as for `authorities`.
+    Offline the list is empty. `strict` has the same meaning as in `authorities`.
     """
     pem = read_file(context, place)
     found = authorities(context, place, pem, strict=strict) if pem is not None else []
@@ -75,7 +75,7 @@ def read_authorities(
 
 
 def is_authority(certificate: x509.Certificate) -> bool:
-    """Whether a certificate is an authority's. X.509 version 1 cannot say so: its certificates count as such."""
+    """Whether a certificate is a CA certificate. X.509 version 1 certificates, which cannot state this, count."""
     if certificate.version is x509.Version.v1:
         return True
     try:
@@ -85,7 +85,7 @@ def is_authority(certificate: x509.Certificate) -> bool:
 
 
 def read_pair(context: Context, place: Place) -> tuple[PEMFile, PEMFile] | None:
-    """Return the chain and key that `certFile` and `keyFile` at `place` name; None if they do not fit (reported)."""
+    """Return the chain and key that `certFile` and `keyFile` at `place` name; None if they do not match (reported)."""
     cert_place, key_place = place.get("certFile"), place.get("keyFile")
     chain = read_file(context, cert_place) if cert_place is not None else None
     key = read_key(context, key_place) if key_place is not None else None
@@ -101,7 +101,7 @@ def pair(
 ) -> x509.Certificate | None:
     """Check that a chain (leaf first) and a key are valid and belong together; return the leaf.
 
-    None if they are not (reported), and offline.
+    None if there is an error (reported), and offline.
     """
     if context.offline:
         return None
@@ -134,7 +134,7 @@ def _check_order(context: Context, place: Place, chain: PEMFile, certificates: l
 
 
 def _certificates(context: Context, place: Place, pem: PEMFile, *, skip: bool = False) -> list[x509.Certificate]:
-    """Return the certificates of a file; none if one cannot be read (reported), unless that is to be skipped."""
+    """Return the certificates of a file. If one is unreadable, return none and report it, or skip it if `skip`."""
     found = read_blocks(pem.data)
     if found.unreadable and skip and found.certificates:
         what = f"{_unreadable(pem, found)}; it is skipped"
@@ -182,7 +182,7 @@ def _private_key(context: Context, place: Place, pem: PEMFile) -> PrivateKey | N
 def _public_key(certificate: x509.Certificate) -> bytes | None:
     try:
         key = certificate.public_key()
-    except (ValueError, UnsupportedAlgorithm):  # of a type that no private key here can have
+    except (ValueError, UnsupportedAlgorithm):  # a type of key that is not supported for private keys
         return None
     return _spki(key)
 
@@ -210,9 +210,9 @@ _CRL_BEGIN, _CRL_END = b"-----BEGIN X509 CRL-----", b"-----END X509 CRL-----"
 
 
 def read_crl(context: Context, place: Place, authorities: Sequence[x509.Certificate]) -> PEMFile | None:
-    """Return the file with revocation lists that `place` names; None where it cannot be used (reported).
+    """Return the file with revocation lists that `place` names; None if it is unusable (reported).
 
-    Warns of each of `authorities` without a valid list: none of its certificates is accepted then.
+    Warn of each of `authorities` without a valid list, because none of its certificates will be accepted.
     """
     found = context.read(place)
     if found is None:
@@ -238,7 +238,7 @@ def read_crl(context: Context, place: Place, authorities: Sequence[x509.Certific
 
 
 def parse_crl(data: bytes) -> list[x509.CertificateRevocationList]:
-    """Return the lists in PEM blocks, or the one in DER; nothing where one of them cannot be read."""
+    """Return the lists in PEM blocks, or the single list in DER; an empty list if one of them is unreadable."""
     try:
         if _CRL_BEGIN not in data:
             return [x509.load_der_x509_crl(data)]

@@ -1,10 +1,10 @@
 """Token files: bearer tokens with their users, in the CSV that kube-apiserver reads (its --token-auth-file).
 
 A line is ``token,user,uid`` and, if the user has groups, a fourth column with all of them: ``"group1,group2"``. As in
-kube-apiserver (k8s.io/apiserver, token/tokenfile), further columns and empty lines are passed over, a line with an
-empty token is ignored, and of two lines with one token the last counts; both get a warning. In addition, a name that
-no header can carry, or an empty one, is an error. The csv module cannot be used: it takes ``…,uid, "a,b"`` for five
-columns with quotes in them, where Go's reader, and this one, reports an error. Messages never show a token.
+kube-apiserver (k8s.io/apiserver, token/tokenfile), further columns and empty lines are ignored. A line with an empty
+token is ignored, and of two lines with one token the last counts, both with a warning. In addition, an empty name, or
+one that no header can carry, is an error. The csv module cannot be used: it reads ``…,uid, "a,b"`` as five columns with
+quotes, where Go's reader and this module report an error. Messages never show a token.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _FORM = 'write token,user,uid or token,user,uid,"group1,group2"'
 
 
 class _Fault(Exception):
-    """A line that is not CSV, by its number."""
+    """A line is invalid CSV; the argument is its number."""
 
 
 def read(context: Context, place: Place, *, allow_system_names: bool) -> TokenFileConfig | None:
-    """Return the token file that `place` names; None where it cannot be read (reported, as each faulty line is)."""
+    """Return the token file that `place` names; None if it is unreadable. All errors are reported."""
     found = context.read(place)
     if found is None:
         return None
@@ -79,7 +79,7 @@ def _records(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 class _Reader:
-    """Checks records one by one, and keeps those that apply."""
+    """Checks records one by one, and keeps the valid ones."""
 
     def __init__(self, context: Context, place: Place, path: str, allow_system_names: bool) -> None:
         self._context = context
@@ -144,5 +144,5 @@ class _Reader:
         _error(self._context, self._path, line, what, right)
 
     def _warn(self, line: int, lint: str, what: str, right: str) -> None:
-        mark = Mark(self._path, line, 1)  # CSV has no comments: the line that names the file has them
+        mark = Mark(self._path, line, 1)  # CSV has no comments, so they are on the line that names the file
         self._context.problems.warn(mark, lint, "", what, right, allowed_at=self._place.mark)

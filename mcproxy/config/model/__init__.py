@@ -1,10 +1,10 @@
 """The configuration as immutable objects, with every default filled in and every file name absolute.
 
-Only the loader (`config.load`) and tests create them. They hold no live objects: `daemon.runtime` builds those from a
-`Config`. Equality is by value, so that a reload finds what did not change; files that are read (certificates, tokens)
-are compared by their contents, which is why the bytes are part of the model.
+Only the loader (`config.load`) and tests create them. They hold no live objects; `daemon.runtime` builds those from a
+`Config`. Equality is by value, so that a reload finds unchanged objects. The contents of files (certificates, tokens)
+are part of the model, so that a reload also compares them.
 
-Units: durations are seconds (float), sizes are bytes (int), 0 is "no limit" wherever a limit stands.
+Units: durations are seconds (float), sizes are bytes (int). A limit of 0 is "no limit".
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class CreateRule:
     """API groups; "" is the core group, "*" all."""
     resources: tuple[str, ...]
     """Resources; "*" is all. Subresources are not created by these rules: they go to the object's cluster."""
-    to: str  # names of clusters have no capitals, so none is TO_PRIMARY or TO_LABEL
+    to: str  # differs from TO_PRIMARY and TO_LABEL, because cluster names have no capitals
     """The name of a member; Primary; or Label: the member that the object's label mcproxy.io/cluster names."""
 
     def matches(self, group: str, resource: str) -> bool:
@@ -167,15 +167,15 @@ class Aggregate:
     user may make the request there. Without one, a get returns the first member's, with a Warning (except for
     namespaces), and a write is refused with 409, unless it is a PUT or a server-side apply whose label
     mcproxy.io/cluster chooses."""
-    #: Members and former ones, in order; empty: there are no former ones.
+    #: Members and former members, in order; empty without former members.
     listed: Annotated[tuple[str, ...], NOT_A_KEY] = ()
 
     @property
     def layout(self) -> tuple[str, ...]:
-        """The names that have a position in resource versions, in order."""
+        """The names with a position in resource versions, in order."""
         return self.listed or self.clusters
 
     @property
     def former_members(self) -> tuple[str, ...]:
-        """Names that only keep their position: their objects are not served, and the clusters need not exist."""
+        """Names that only keep their position. Their objects are not served, and the clusters need not exist."""
         return tuple(name for name in self.listed if name not in self.clusters)

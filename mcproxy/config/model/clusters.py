@@ -34,7 +34,7 @@ class UpstreamIdentity(enum.StrEnum):
 class UpstreamProtocol(enum.StrEnum):
     """The HTTP version of connections to a cluster."""
 
-    AUTO = "Auto"  # HTTP/2 where the endpoint offers it by ALPN
+    AUTO = "Auto"  # HTTP/2 if the endpoint offers it by ALPN
     HTTP1 = "HTTP1"
     HTTP2 = "HTTP2"
 
@@ -88,7 +88,7 @@ class ExecPlugin:
     """Pass it the cluster in KUBERNETES_EXEC_INFO."""
     install_hint: str = ""
     """A hint for the operator, shown if the program is missing."""
-    #: A relative command is relative to it; the loader makes commands absolute instead.
+    #: The folder that a relative command is relative to; not needed, since the loader makes commands absolute.
     working_dir: Annotated[str | None, NOT_A_KEY] = None
     #: JSON for spec.cluster.config of KUBERNETES_EXEC_INFO.
     cluster_config: Annotated[str | None, NOT_A_KEY] = field(default=None, repr=False)
@@ -174,7 +174,7 @@ class ClusterConfig:
     """The name of the cluster, also in paths: /clusters/NAME/…."""
     labels: tuple[tuple[str, str], ...] = ()
     """Labels to select clusters by."""
-    #: Already read into endpoints, tls and credentials; kept for `mcproxy dump`.
+    #: The loader has read it into endpoints, tls and credentials; it is kept for `mcproxy dump`.
     kubeconfig: KubeconfigReference | None = None
     """Take the address, TLS and credentials from a kubeconfig."""
     endpoints: Annotated[tuple[EndpointConfig, ...], Key(required=False)]

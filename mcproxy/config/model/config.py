@@ -53,4 +53,4 @@ class Config:
     by host and path, on listeners that serve Ingress."""
     logging: Logging = Logging()
     """What is logged, and where. Events go to stderr."""
-    files: Annotated[tuple[str, ...], NOT_A_KEY] = ()  # every YAML file read, main file first
+    files: Annotated[tuple[str, ...], NOT_A_KEY] = ()  # all YAML files that were read, the main file first

@@ -14,14 +14,14 @@ from mcproxy.config.model.keys import NOT_A_KEY, FileName, Key, PEMFile, Seconds
 class RedisConfig:
     """How to reach and enter a Redis or Valkey; its files as they were when the configuration was loaded."""
 
-    url: str  # as it is written; it holds no secret
+    url: str  # as written; it contains no secret
     """rediss://HOST:PORT/DATABASE (TLS), redis://HOST:PORT/DATABASE or unix:///PATH?db=DATABASE; port and database may
     be left out. Of a cluster, any node."""
     host: Annotated[str, NOT_A_KEY] = ""  # of redis:// and rediss://
     port: Annotated[int, NOT_A_KEY] = 0
     socket: Annotated[str | None, NOT_A_KEY] = None  # absolute; of unix://
     database: Annotated[int, NOT_A_KEY] = 0
-    ca: Annotated[PEMFile | None, Key("caFile")] = None  # required with rediss://, and only there
+    ca: Annotated[PEMFile | None, Key("caFile")] = None  # required with rediss://, not allowed otherwise
     """PEM file with the authorities of the server's certificate. Required with rediss."""
     certificate: Annotated[PEMFile | None, Key("certFile")] = None
     """PEM file with the client certificate."""
@@ -31,7 +31,7 @@ class RedisConfig:
     """The user of Redis' ACL; it needs ~{PREFIX* +eval +evalsha +time +@hash +@sortedset +pexpire +client|setname
     +select, and with a cluster +cluster. Left out: its user default."""
     password: Annotated[Secret | None, NOT_A_KEY] = None
-    password_file: FileName | None = None  # absolute; what `password` was read from
+    password_file: FileName | None = None  # absolute; the source of `password`
     """File with the password. A changed file is read at the next reload."""
     prefix: str = "mcproxy"
     """The prefix of all keys; sets of replicas that share a Redis but no limits need different ones."""
@@ -48,7 +48,7 @@ AUTO: Final = "Auto"
 """`workers`: one for each core that the daemon may run on."""
 
 MAX_WORKERS: Final = 63
-"""Shared memory has 64 columns, one for each process: the last is the keeper's."""
+"""Limit of the workers: shared memory has 64 columns, one for each process, and the last is the keeper's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class DaemonConfig:
     $RUNTIME_DIRECTORY or /run/mcproxy where the daemon may write there, else beside the file; the commands look in
     these places. mcproxy dump shows it. If it cannot be opened there, the daemon logs a warning and runs without it."""
     control_socket_is_default: Annotated[bool, NOT_A_KEY] = field(default=False, compare=False)
-    """Whether the file leaves the path of the control socket to the daemon, which then can run without one."""
+    """Whether the daemon chooses the path of the control socket, so that it can also run without one."""
     shutdown_delay: Seconds = 0.0
     """How long the daemon goes on serving after SIGTERM, while it reports that it is not ready."""
     drain_timeout: Seconds = 30.0

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from mcproxy.config.model.keys import ClusterName, Count, Key, Name, Seconds, within
 
-# -- rules, which authorizers and dispatch policies have in the same form ----------------------------------------------
+# -- rules, which have the same form in authorizers and dispatch policies ----------------------------------------------
 
 Items = Annotated[tuple[str, ...], Key(omit_empty=True)]
 

@@ -26,7 +26,7 @@ HeaderValue = Annotated[str, SchemaDefinition("headerValue")]
 
 class PathType(enum.StrEnum):
     EXACT = "Exact"
-    PREFIX = "Prefix"  # element by element: /foo matches /foo and /foo/bar, not /foobar
+    PREFIX = "Prefix"  # by path elements: /foo matches /foo and /foo/bar, not /foobar
     REGEX = "Regex"  # the whole path, by `kube.linear_regex`
 
 
@@ -72,8 +72,8 @@ class BackendProtocol(enum.StrEnum):
     #: ALPN.
     AUTO = "Auto"
     HTTP1 = "HTTP1"
-    HTTP2 = "HTTP2"  # without TLS by prior knowledge
-    HTTPS = "HTTPS"  # with TLS, even without `tls`; the version by ALPN
+    HTTP2 = "HTTP2"  # without TLS: by prior knowledge
+    HTTPS = "HTTPS"  # always with TLS, even without `tls`; ALPN selects the version
     GRPC = "GRPC"  # as HTTP2
 
 
@@ -226,7 +226,7 @@ class Redirect:
 
 
 MAX_BODY = 1024 * 1024
-"""Bytes of a request's body where no rule says another number, as nginx's client_max_body_size."""
+"""Default limit of a request's body (bytes), as nginx's client_max_body_size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,7 +250,7 @@ class RouteFilters:
     timeout: Seconds = 0.0
     """How long all attempts together may take until the response begins; beyond it 504. 0 is no limit other than the
     backend's responseTimeout for each. Streams may last longer."""
-    body_bytes: Bytes | None = None  # None: MAX_BODY, but for calls of gRPC
+    body_bytes: Bytes | None = None  # None: MAX_BODY, except for gRPC calls
     """Maximum size of a request's body; beyond it, 413. 0 is no limit. Left out: 1Mi, but for calls of gRPC, which are
     streams."""
 
@@ -322,7 +322,7 @@ class IngressTLS:
 class Ingress:
     name: Name
     """The name of the ingress, in status, metrics and messages."""
-    #: Already resolved where the file leaves them out.
+    #: Filled in by the loader if the file omits them.
     listeners: Annotated[tuple[Name, ...], Key(omit_empty=True, required=False)]
     """Names of the listeners that serve it. Left out: all that serve Ingress."""
     tls: tuple[IngressTLS, ...] = ()
@@ -344,7 +344,7 @@ class Ingress:
 
     @property
     def backends(self) -> tuple[IngressBackend, ...]:
-        """All backends, each once, in the order of the file; the default one last."""
+        """All backends, each once, in the order of the file; the default backend is last."""
         default = () if self.default_backend is None else (self.default_backend,)
         shares = (share for rule in self.rules for path in rule.paths for share in path.shares)
         return tuple(dict.fromkeys((*(backend for backend, _ in shares), *default)))

@@ -1,10 +1,10 @@
-"""The keys of the file, derived from the model's fields, for the reader (`sections.model_reader`), the dump, the JSON
-Schema and the manual (`man/keys.py`); values that several sections are made of.
+"""Derives the keys of the file from the model's fields, and defines values that several sections share.
 
-A field is the key of the same name in camel case, `idle_timeout` is `idleTimeout`; the string below it describes the
-key. Its type says how the value is written: `Seconds` as a duration, `Bytes` as a size, a nested class as a mapping, a
-tuple of pairs as a mapping too. Where the file has another form, the annotation says so: `Annotated[PEMFile,
-Key("caFile")]`. Patterns, and what to write instead of a wrong value, are in `schema/forms.json`.
+The reader (`sections.model_reader`), the dump, the JSON Schema and the manual (`man/keys.py`) use these keys. A field's
+key is its name in camel case (`idle_timeout`: `idleTimeout`), and the string below it describes the key. Its type
+defines the form of the value: `Seconds` is a duration, `Bytes` a size, a nested class or a tuple of pairs a mapping. An
+annotation defines any other form: `Annotated[PEMFile, Key("caFile")]`. `schema/forms.json` has patterns, and the hints
+for wrong values.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 
 class NumberForm(enum.Enum):
-    """How a number is written."""
+    """The form of a number in the file."""
 
     PLAIN = "as a number"
     DURATION = "as a duration"  # 2m30s
@@ -29,16 +29,16 @@ class NumberForm(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class SchemaDefinition:
-    """The annotation of a kind of value that many keys share, by its name in `$defs` of the schema."""
+    """The annotation of a type of value that many keys share, with its name in `$defs` of the schema."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The annotation of values that are restricted."""
+    """The annotation of restricted values."""
 
-    keywords: tuple[tuple[str, Any], ...]  # of the schema, with their values
+    keywords: tuple[tuple[str, Any], ...]  # keywords of the schema with their values
 
 
 def within(least: float, most: float) -> Bounds:
@@ -65,31 +65,31 @@ ServerName = Annotated[str, SchemaDefinition("serverName")]
 class Key:
     """The annotation of a field whose key has another name or form."""
 
-    name: str = ""  # "": the field's in camel case; "a.b" is the key b of the mapping a
-    omit_empty: bool = False  # a dump leaves it out if it is empty, where the file has no empty list or string
-    secret: bool = False  # a dump masks its texts
-    required: bool | None = None  # None: where the field has no default
+    name: str = ""  # "": the field's name in camel case; "a.b" is the key b of the mapping a
+    omit_empty: bool = False  # a dump omits the key if it is empty, because the file allows no empty list or string
+    secret: bool = False  # a dump masks its strings
+    required: bool | None = None  # None: required if the field has no default
 
 
 NOT_A_KEY = "not a key"
-"""The annotation of a field that is resolved from other keys, or that belongs to a key with a special form."""
+"""The annotation of a field without a key of its own: resolved from other keys, or part of a special form."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelKey:
-    """A field of a class of the model, and its key."""
+    """A field of a model class, with its key."""
 
     field: str
-    path: tuple[str, ...]  # of the key, from the mapping that the class is
+    path: tuple[str, ...]  # path of the key in the mapping of the class
     type: Any  # without None and annotations
-    is_optional: bool  # None where the key is absent
-    default: Any  # where the key is absent; "", 0 or () where it is required
+    is_optional: bool  # the value is None if the key is absent
+    default: Any  # value of an absent key; "", 0 or () if the key is required
     form: NumberForm = NumberForm.PLAIN
     omit_empty: bool = False
     secret: bool = False
-    item: Any = None  # the type of the items, where it is a list
-    is_mapping: bool = False  # with keys that are no names of fields: a tuple of pairs
-    is_model: bool = False  # a class of the model
+    item: Any = None  # the type of the items of a list
+    is_mapping: bool = False  # whether it is a tuple of pairs, a mapping with free keys
+    is_model: bool = False  # whether the type is a model class
     has_default: bool = True
     is_required: bool = False
     notes: tuple[Any, ...] = ()  # the annotations
@@ -97,7 +97,7 @@ class ModelKey:
 
 
 def keys_of(model: type[Any]) -> tuple[ModelKey, ...]:
-    """Return the keys of the fields of a class of the model, in the order of the fields."""
+    """Return the keys of a model class, in the order of its fields."""
     found = _KEYS.get(model)
     if found is None:
         hints = typing.get_type_hints(model, include_extras=True)
@@ -113,7 +113,7 @@ _EMPTY: dict[Any, Any] = {str: "", int: 0, float: 0.0, bool: False, tuple: ()}
 
 
 def plain_type(hint: Any) -> tuple[Any, bool, tuple[Any, ...]]:
-    """Return a type without None and annotations, whether it has None, and the annotations."""
+    """Return a type without None and annotations, whether None is allowed, and the annotations."""
     if typing.get_origin(hint) is Annotated:
         inner, *notes = typing.get_args(hint)
         kind, is_optional, others = plain_type(inner)
@@ -160,14 +160,14 @@ def camel_case(name: str) -> str:
     return first + "".join(word.capitalize() for word in others)
 
 
-# -- values that parts of several sections are made of -----------------------------------------------------------------
+# -- values that several sections share --------------------------------------------------------------------------------
 
 IPNetwork = IPv4Network | IPv6Network
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A place in a configuration file; line and column count from 1."""
+    """A position in a configuration file; line and column count from 1."""
 
     file: str
     line: int
@@ -178,7 +178,7 @@ class Mark:
 
 
 class Secret:
-    """A string that never shows itself: not in repr, str, a dump or a traceback's locals."""
+    """A string that repr, str, dumps and locals in tracebacks do not show."""
 
     __slots__ = ("_value",)
 
@@ -186,7 +186,7 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """Return the secret itself; call it only where it goes onto the wire."""
+        """Return the secret itself; call it only to send it."""
         return self._value
 
     def __repr__(self) -> str:
@@ -205,15 +205,15 @@ class ReviewVersion(enum.StrEnum):
     """The API version of review requests; responses in either version are accepted."""
 
     V1 = "v1"
-    V1BETA1 = "v1beta1"  # what kube-apiserver asks webhooks in by default
+    V1BETA1 = "v1beta1"  # which kube-apiserver sends to webhooks by default
 
 
 @dataclass(frozen=True, slots=True)
 class PEMFile:
-    """A PEM file as it was when the configuration was loaded, or when it was replaced on disk since.
+    """The contents of a PEM file when the configuration was loaded, or when the file was replaced on disk since.
 
-    `path` is absolute, or the place of embedded data (``east.kubeconfig#users[0]``); `data` may be a key, so repr
-    leaves it out.
+    `path` is absolute, or the position of embedded data (``east.kubeconfig#users[0]``). `data` can be a private key, so
+    repr omits it.
     """
 
     path: str

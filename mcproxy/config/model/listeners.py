@@ -34,7 +34,7 @@ class Serves(enum.StrEnum):
 ADMIN_PATHS = ("/", "/status", "/config", "/debug/requests", "/bootstrap", "/metrics", "/healthz", "/livez", "/readyz")
 """The paths that an Admin listener serves."""
 HARMLESS_PATHS = frozenset({"/metrics", "/healthz", "/livez", "/readyz"})
-"""Paths of these that need no authentication: they show no users, no request paths, and only names from the file."""
+"""Paths that need no authentication, since they show no users or request paths, and only names from the file."""
 
 
 class HTTPProtocol(enum.StrEnum):
@@ -73,8 +73,8 @@ class UnixBind:
 class SystemdBind:
     """A socket handed over by systemd, found by its FileDescriptorName.
 
-    Its address is known only at run time: `daemon.service` refuses a listener without TLS on anything but loopback and
-    unix sockets, as the loader does for the other kinds.
+    Its address is known only at run time. There `daemon.service` refuses a listener without TLS except on loopback and
+    unix sockets, as the loader does for other binds.
     """
 
     name: Annotated[str, NOT_A_KEY]
@@ -94,13 +94,13 @@ class ListenerTLS:
     is the default."""
     min_version: Annotated[str, one_of("1.2", "1.3")] = "1.2"
     """The lowest TLS version that is accepted."""
-    #: Resolved, of an Ingress listener: names of certificates for server names (exact, or a wildcard of one label) as
-    #: the `tls` of its ingresses has them. They come before the names that `certificates` are for.
+    #: For an Ingress listener: certificate names by server names (exact, or a wildcard of one label), from the `tls` of
+    #: its ingresses. They take precedence over the names of `certificates`.
     hosts: Annotated[tuple[tuple[str, str], ...], NOT_A_KEY] = ()
 
     @property
     def all_certificates(self) -> tuple[str, ...]:
-        """The names of all certificates that may be chosen, the default first."""
+        """The names of all selectable certificates, the default first."""
         return tuple(dict.fromkeys((*self.certificates, *(certificate for _, certificate in self.hosts))))
 
 

@@ -28,7 +28,7 @@ class AggregateBackendConfig:
 
     @property
     def clusters(self) -> tuple[str, ...]:
-        """The clusters that requests can be for: the members, and last the primary where it is not a member."""
+        """The clusters to which requests can go: the members, then the primary if it is not a member."""
         return tuple(dict.fromkeys((*self.members, *([self.primary] if self.primary is not None else ()))))
 
 
@@ -77,9 +77,9 @@ class APIService:
     version_priority: Annotated[int, within(1, 1000)] = DEFAULT_VERSION_PRIORITY
     """The place of the version within its group: higher ones first, then in Kubernetes' order of versions (v2, v1,
     v1beta2, v1beta1, v1alpha1, others by name). The first is the group's preferred version."""
-    #: Resolved: the cluster whose accounts are valid at the API server, and that reviews what users may do there. An
-    #: API server extends the backend's API, as with kube-aggregator, and serves no reviews: it is the backend's cluster
-    #: then (of an aggregate the primary, else the first member). One with `Impersonate` is a separate cluster.
+    #: Set by the loader: the cluster whose accounts are valid at the API server, and that reviews rights there. An
+    #: extension API server serves no reviews, as with kube-aggregator, so this is the backend's cluster (of an
+    #: aggregate the primary, else the first member). An API server with `Impersonate` is itself a separate cluster.
     authority: Annotated[str, NOT_A_KEY] = ""
 
     @property
@@ -96,7 +96,7 @@ class APIService:
 class Server:
     name: Name
     """The server's name in logs."""
-    #: Already resolved where the file leaves them out.
+    #: Filled in by the loader if the file omits them.
     listeners: Annotated[tuple[Name, ...], Key(omit_empty=True, required=False)]
     """Names of the listeners that serve it. Left out: all that serve API."""
     server_names: tuple[ServerName, ...] = ()  # lower case
@@ -127,7 +127,7 @@ class Server:
 
     @property
     def clusters(self) -> tuple[str, ...]:
-        """The names of the clusters of the backend; policies and API services may have others."""
+        """The names of the backend's clusters; policies and API services can have others."""
         return (self.backend.cluster,) if isinstance(self.backend, ClusterBackend) else self.backend.clusters
 
     @property
@@ -143,12 +143,12 @@ class Server:
 
     @property
     def merges_documents(self) -> bool:
-        """Whether the process with the caches merges discovery and OpenAPI of several API servers for it."""
+        """Whether the process with the caches merges discovery and OpenAPI of several API servers for this server."""
         return isinstance(self.backend, AggregateBackendConfig) or bool(self.api_services)
 
     @property
     def document_backends(self) -> tuple[str, ...]:
-        """The clusters that may get requests for merged documents, for a server with one cluster and API services."""
+        """The clusters that can get requests for merged documents, for a server with one cluster and API services."""
         if not self.api_services or not isinstance(self.backend, ClusterBackend):
             return ()
         policies = (policy.backend.cluster for policy in self.dispatch or () if policy.backend is not None)
@@ -156,14 +156,14 @@ class Server:
 
     @property
     def reached_clusters(self) -> tuple[str, ...]:
-        """The names of all clusters that requests can go to: of the backend, of policies, of API services."""
+        """The names of all clusters to which requests can go: of the backend, policies and API services."""
         policies = (policy.backend.cluster for policy in self.dispatch or () if policy.backend is not None)
         services = (service.cluster for service in self.api_services)
         return tuple(dict.fromkeys((*self.clusters, *policies, *services)))
 
     @property
     def reviewing_clusters(self) -> tuple[str, ...]:
-        """The names of the clusters that review requests where the authorizer names none."""
+        """The names of the clusters that review requests if the authorizer names no cluster."""
         policies = (policy.backend.cluster for policy in self.dispatch or () if policy.backend is not None)
         services = (service.authority for service in self.api_services)
         return tuple(dict.fromkeys((*self.clusters, *policies, *services)))

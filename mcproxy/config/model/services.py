@@ -10,14 +10,13 @@ from typing import Annotated, NamedTuple
 from mcproxy.config.model.keys import ClusterName, IPNetwork, Key, Name, SchemaDefinition, Seconds, one_of, within
 
 DERIVED_PREFIX = "derived-"
-"""The prefix of the name of an imported Service; the name of the exported one follows."""
+"""The prefix of the name of an imported Service, before the name of the exported one."""
 LEASE_NAMESPACE, LEASE_NAME = "kube-system", "mcproxy-services"
-"""The namespace and the name of the Lease where `lease` does not give them."""
+"""The default namespace and name of the Lease, if `lease` omits them."""
 
 MAX_SERVICE_NAMESPACES = 10
-"""The namespaces of one cluster that are watched one by one. If exports and ingresses name more, the objects of all
-namespaces are watched at once, which takes the right to read them all: a watch for each would cost every cluster
-hundreds."""
+"""Limit of the namespaces of a cluster that are watched separately. If exports and ingresses name more, one watch
+covers all namespaces, which needs the right to read them all: separate watches would cost every cluster hundreds."""
 
 
 class ExportAs(enum.StrEnum):
@@ -75,7 +74,7 @@ class LeaseName:
 
 
 class ExportBounds(NamedTuple):
-    """How much of one service of one source is exported; the excess is left out and reported."""
+    """Limits of the exported part of a service of one source. The excess is omitted and reported."""
 
     endpoints: int = 10_000
     slices: int = 100
@@ -127,7 +126,7 @@ class ServiceExport:
 
     @property
     def bounds(self) -> ExportBounds:
-        """How much of each source is exported."""
+        """Limits of the exported part of each source."""
         return ExportBounds(self.max_endpoints, self.max_slices)
 
 
@@ -137,7 +136,7 @@ class ServiceDiscovery:
 
     enabled: bool = False
     """Whether these objects are watched."""
-    #: Already resolved where the file leaves them out, if it is enabled.
+    #: If enabled, filled in by the loader if the file omits them.
     clusters: Annotated[tuple[ClusterName, ...], Key(omit_empty=True)] = ()
     """The clusters that take part: one cluster set, in which a namespace means the same everywhere. Left out: all
     clusters of the file except those that only serve API services."""
@@ -147,5 +146,5 @@ class ServiceDiscovery:
 
 
 def lease_of(exports: Iterable[ServiceExport], cluster: str) -> LeaseName:
-    """Return the Lease of a cluster that is written to; all entries that write there name the same one."""
+    """Return the Lease in an importing cluster; all entries that write there name the same Lease."""
     return next((each.lease for each in exports if cluster in each.to), LeaseName())

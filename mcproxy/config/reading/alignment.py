@@ -1,4 +1,4 @@
-"""Lines of YAML that are not aligned with their neighbours, found in the string where the parser stopped."""
+"""Finds misaligned YAML lines near the position at which the parser stopped."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _ENDS = ("did not find expected key", "did not find expected '-' indicator", "ma
 
 
 def misaligned(lines: Sequence[str], number: int, problem: str) -> tuple[int, int, int] | None:
-    """Return line and column of the neighbour that a line should be aligned with, and the column where it begins.
+    """Return line and column of the neighbour with which a line should be aligned, and the line's own column.
 
-    `number` counts from 0, as the results do; `problem` is libyaml's sentence. None where it is about something else.
+    `number` and the results count from 0. `problem` is libyaml's message; None if that is about something else.
     """
     if not problem.startswith(_ENDS) or number >= len(lines):
         return None
@@ -31,7 +31,7 @@ def misaligned(lines: Sequence[str], number: int, problem: str) -> tuple[int, in
 
 
 def _starts(line: str) -> dict[int, str]:
-    """Return what begins on a line, by column: entries of lists ("-") and keys (":"), outer ones first."""
+    """Return the list entries ("-") and keys (":") that begin on a line, by column, outer ones first."""
     match = _LINE.match(line)
     if match is None or line.lstrip().startswith("#"):
         return {}
@@ -42,7 +42,7 @@ def _starts(line: str) -> dict[int, str]:
 
 
 def _continues_value(lines: Sequence[str], number: int, own: int) -> bool:
-    """Whether a key is read as a continuation of the value before it, because it is deeper than that value's key."""
+    """Whether YAML reads a key as a part of the previous value, because it is indented more than that value's key."""
     before = next((line for line in reversed(lines[:number]) if line.strip() and not line.lstrip().startswith("#")), "")
     keys = [column for column, kind in _starts(before).items() if kind == ":"]
     return bool(keys) and keys[-1] < own and not before.rstrip().endswith(":")

@@ -1,7 +1,7 @@
-"""The context of one load: where problems are reported, the environment, the time, and the files that were read.
+"""The context of one load: its problems, the environment, the time, and the files that were read.
 
-A file is read once in a load, however often it is named: 200 clusters with one CA file share its bytes. Offline only
-YAML files are read: the contents of other files, and variables that are not set, count as good.
+A file is read only once in a load, so that 200 clusters with one CA file share its bytes. Offline only YAML files are
+read: the contents of other files, and unset variables, count as valid.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Context:
     now: datetime  # with a time zone
     offline: bool = False
     kubeconfigs: dict[str, Document | None] = field(default_factory=dict)
-    _files: dict[str, bytes | str] = field(default_factory=dict)  # contents, or the reason why there are none
+    _files: dict[str, bytes | str] = field(default_factory=dict)  # contents, or the reason why they are unreadable
 
     def error(self, place: Place, what: str, right: str | None = None) -> None:
         """Report an error of the value at `place`."""
@@ -42,14 +42,14 @@ class Context:
         self.problems.error_unless_allowed(place.mark, lint, place.key, what, right)
 
     def begins_with_tilde(self, place: Place, text: str) -> bool:
-        """Report a file name that only a shell would expand, and return whether it is one."""
+        """Return whether a file name begins with a tilde, which only a shell expands; report it."""
         if text != "~" and not text.startswith("~/"):
             return False
         self.error(place, f"{place.shown} begins with ~, which is not expanded here", f'write "${{HOME}}{text[1:]}"')
         return True
 
     def path(self, place: Place) -> str | None:
-        """Return the absolute name of the file that the string at `place` names, relative to the file it stands in."""
+        """Return the absolute file name for the string at `place`, which is relative to the file that contains it."""
         text = place.string
         if text is None:
             return None
@@ -61,9 +61,9 @@ class Context:
         return os.path.normpath(os.path.join(place.document.directory, text))
 
     def read(self, place: Place) -> tuple[str, bytes] | None:
-        """Return name and contents of the regular file that `place` names; None where there is none (reported).
+        """Return name and contents of the regular file that `place` names; None if it does not exist (reported).
 
-        Offline the contents are empty: callers must check `offline` before they parse them.
+        Offline the contents are empty, so callers must check `offline` before parsing them.
         """
         path = self.path(place)
         if path is None:
@@ -107,5 +107,5 @@ def _read(path: str) -> bytes | str:
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
-    """Open without waiting for the other end of a FIFO, which is then refused as not a regular file."""
+    """Open a file, without blocking on a FIFO (which is later refused, because it is not a regular file)."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)

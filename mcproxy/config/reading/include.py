@@ -1,8 +1,8 @@
 """The main file and the files that it includes, as documents in reading order.
 
-Patterns are relative to the file that names them and expand in C order. A pattern that matches nothing is a warning,
-but only a note in an empty folder (conf.d, made for later files); a plain name that does not exist is an
-error. A file that two patterns match is read once; one that includes itself, directly or in a ring, is an error.
+Patterns are relative to the file that contains them and expand in the order of the C locale. A pattern without matches
+is a warning, or only a note in an empty folder (conf.d, for later files). A plain name of a missing file is an error. A
+file that two patterns match is read once. A file that includes itself, directly or indirectly, is an error.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from mcproxy.config.reading.schema_check import check_schema
 from mcproxy.config.reading.yaml_text import MAX_BYTES, read_yaml
 
 # -- environment variables -----------------------------------------------------------------------------------------
-# ``${NAME}`` in texts is the environment variable NAME; ``$$`` is a dollar sign.
-# Done after parsing and in values only, so that the value of a variable can never change the file's structure or types.
+# ``${NAME}`` in strings is the environment variable NAME; ``$$`` is a dollar sign.
+# Replaced after parsing and in values only, so that a variable's value cannot change the file's structure or types.
 
 _DOLLAR = re.compile(r"\$(?:(\$)|\{([^}]*)\}|)")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 def expand(document: Document, context: Context) -> Document:
-    """Return `document` with the variables in its texts replaced.
+    """Return `document` with the variables in its strings replaced.
 
-    What cannot be replaced is reported and added to `document.broken`; offline, a variable that is not set is only
-    added.
+    A variable that cannot be replaced is reported, and its value added to `document.broken`. Offline, an unset variable
+    is not reported.
     """
     root = _Expander(document, context).node(document.root, ())
     return dataclasses.replace(document, root=root) if isinstance(root, Mapping) else document
@@ -86,7 +86,7 @@ class _Expander:
         return match.group()
 
 
-# -- Kubernetes objects that are given as a configuration file; `mcproxy import` reads some of them -----------------
+# -- Kubernetes objects instead of a configuration file; `mcproxy import` reads some kinds --------------------------
 
 _KIND = re.compile(rb"""^[ \t]*["']?kind["']?[ \t]*:[ \t]*["']?([A-Za-z][A-Za-z0-9]*)["']?[ \t]*,?[ \t]*$""", re.M)
 _API_VERSION = re.compile(rb"""^[ \t]{0,8}["']?apiVersion["']?[ \t]*:""", re.M)
@@ -99,15 +99,14 @@ _COMMANDS = {
     "Config": "kubeconfig",
     "APIService": "apiservice",
 }
-"""The command of `mcproxy import`, by kind."""
+"""The subcommand of `mcproxy import`, by kind."""
 
 
 def kubernetes_object(data: bytes) -> tuple[str, str] | None:
-    """Return the kind of the Kubernetes object that a file holds, and the command of `mcproxy import` that reads it.
+    """Return the kind of the Kubernetes object in a file, and the subcommand of `mcproxy import` that reads it.
 
-    None if the file holds no object; the command is "" for a kind that cannot be imported. In a file with several
-    objects or lists, a kind that can be imported is preferred. The lines are scanned in linear time, without a YAML
-    parser.
+    None if the file contains no object. The subcommand is "" if the kind cannot be imported. In a file with several
+    objects or lists, an importable kind is preferred. The lines are scanned in linear time, without a YAML parser.
     """
     if _OWN_VERSION.search(data) or not _API_VERSION.search(data):
         return None
@@ -124,10 +123,10 @@ STDIN = "-"
 
 
 def read_documents(context: Context, path: str) -> list[Document]:
-    """Read the main file and all that it includes; errors of form are reported, and what is left is returned.
+    """Read the main file and all included files; report errors of form, and return the readable documents.
 
-    In each document ${ENV} is replaced, and violations of the schema are reported. `version` may
-    be left out in included files; that the main file has it is checked here.
+    In each document ${ENV} is replaced, and violations of the schema are reported. The main file must have `version`,
+    included files need not.
     """
     reader = _Reader(context)
     main = reader.read(path, None)
@@ -168,7 +167,7 @@ class _Reader:
             return
         if self._context.begins_with_tilde(place, pattern):
             return
-        # As the operator wrote it, relative if the main file's name is: messages show it.
+        # Messages show the name as the operator wrote it, relative if the main file's name is relative.
         folder = os.path.dirname(place.document.file)
         if not glob.has_magic(pattern):
             self.read(os.path.normpath(os.path.join(folder, pattern)), place)
@@ -184,7 +183,7 @@ class _Reader:
             self.read(path, place)
 
     def _matches_nothing(self, place: Place, pattern: str) -> None:
-        """Report a pattern that matches no files: only a note in an empty folder, which was made for later files."""
+        """Report a pattern without matching files; in an empty folder, which is for later files, only as a note."""
         folder = os.path.dirname(pattern) or "."
         what = f"no file matches {pattern}"
         if glob.has_magic(folder):

@@ -1,7 +1,7 @@
 """A YAML document as marked nodes, and places in it.
 
-Nodes have their line and column, so that every later check can report them. A `Place` is a node with its document and
-key path: the model is built from places, and errors are reported at them.
+Nodes have line and column, which every later check can report. A `Place` is a node with its document and key path. The
+model is built from places, and errors are reported at places.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Scalar:
     mark: Mark
     text: str = field(
         repr=False
-    )  # as the file has it (before ${ENV}), so that messages never show an environment value
+    )  # as written in the file, before ${ENV}, so that messages never show values of variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Mapping:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A key of a mapping: where the key stands, and its value."""
+    """An entry of a mapping: the position of its key, and its value."""
 
     mark: Mark
     node: Node
@@ -65,10 +65,10 @@ def key_path(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One file that was read. `broken` lists places whose values have been reported already: they count as absent."""
+    """A file that was read. `broken` lists the places of values that are already reported and count as absent."""
 
     file: str
-    directory: str  # absolute; what relative file names in it are relative to
+    directory: str  # absolute; the base of relative file names in the document
     root: Mapping
     broken: set[Path] = field(default_factory=set)
 
@@ -78,7 +78,7 @@ class Place:
     document: Document
     path: Path
     node: Node
-    key_mark: Mark  # of the key that names this value; of the value itself in a list
+    key_mark: Mark  # of the key of this value, or of the value itself in a list
 
     @property
     def mark(self) -> Mark:
@@ -89,11 +89,11 @@ class Place:
         return key_path(self.path)
 
     def has(self, name: str) -> bool:
-        """Whether the key was written at all, with whatever value."""
+        """Whether the key is present, with any value."""
         return isinstance(self.node, Mapping) and name in self.node.entries
 
     def reported_keys(self) -> list[str]:
-        """Return the keys that were reported already: unknown ones, and those with a wrong value."""
+        """Return the keys that were already reported as unknown or as having a wrong value."""
         names = self.node.entries if isinstance(self.node, Mapping) else ()
         return [name for name in names if (*self.path, name) in self.document.broken]
 
@@ -104,7 +104,7 @@ class Place:
         return any(path[:depth] == self.path for path in self.document.broken)
 
     def get(self, name: str) -> Place | None:
-        """Return the value of a key, or None where it is absent, empty or already reported as wrong."""
+        """Return the value of a key, or None if it is absent, empty or already reported as wrong."""
         if not isinstance(self.node, Mapping):
             return None
         entry = self.node.entries.get(name)
@@ -116,7 +116,7 @@ class Place:
         return Place(self.document, path, entry.node, entry.mark)
 
     def items(self) -> Iterator[Place]:
-        """Yield the entries of a list, without those that were reported already."""
+        """Yield the entries of a list, without already reported ones."""
         if isinstance(self.node, Sequence):
             for index, node in enumerate(self.node.items):
                 path = (*self.path, index)
@@ -124,7 +124,7 @@ class Place:
                     yield Place(self.document, path, node, node.mark)
 
     def entries(self) -> Iterator[tuple[str, Place]]:
-        """Yield the keys of a mapping with their values, without those that were reported already."""
+        """Yield the keys of a mapping with their values, without already reported ones."""
         if isinstance(self.node, Mapping):
             for name in self.node.entries:
                 place = self.get(name)
@@ -132,7 +132,7 @@ class Place:
                     yield name, place
 
     def children(self, name: str) -> Iterator[Place]:
-        """Yield the entries of the list under a key; nothing where there is none."""
+        """Yield the entries of the list under a key; none if the key is absent."""
         place = self.get(name)
         if place is not None:
             yield from place.items()
@@ -151,12 +151,12 @@ class Place:
 
     @property
     def shown(self) -> str:
-        """The value as the file has it, quoted for a message; cut where it is long."""
+        """The value as written in the file, quoted for a message, and cut if it is long."""
         return quote(self.node.text) if isinstance(self.node, Scalar) else self.key
 
 
 def quote(text: str) -> str:
-    """Quote a value for a message on one line, cut where it is long."""
+    """Quote a value for a message on one line, and cut it if it is long."""
     cut = text if len(text) <= 60 else text[:57] + "…"
     return '"' + "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut) + '"'
 

@@ -1,10 +1,10 @@
 """The JSON Schema, applied to marked nodes.
 
-The schema file is the one definition of the file's form, for editors and for this check. jsonschema-rs validates; here
-an error's instance path becomes line and column, and its kind (the keyword that failed) becomes a message.
+The schema file is the only definition of the file's form, for editors and for this check. jsonschema-rs validates. This
+module turns an error's instance path into line and column, and its failed keyword into a message.
 
-`errorMessage` (an annotation that editors know as well) is the right half of a message; on a rule of `allOf` it is the
-whole. Values that are `writeOnly` (secrets) are never shown.
+`errorMessage` (an annotation that editors also know) is the second half of a message, or on a rule of `allOf` the whole
+message. Values that are `writeOnly` (secrets) are never shown.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _TYPE_NAMES = {
 
 
 def describe(keyword: str, node: Node, schema: Schema) -> Message:
-    """Return the message about the value `node`, which fails `keyword` of `schema`."""
+    """Return the message for the value `node`, which violates `keyword` of `schema`."""
     right: str | None = schema.get("errorMessage")
     match keyword:
         case "type":
@@ -59,7 +59,7 @@ def describe(keyword: str, node: Node, schema: Schema) -> Message:
             return f"{_shown_value(node)} is too small", right or f"write at least {schema['minimum']}"
         case "exclusiveMinimum":
             return f"{_shown_value(node)} is too small", right or f"write more than {schema['exclusiveMinimum']}"
-        case "maximum" if schema["maximum"] == 0:  # of durations: 0 alone needs no unit
+        case "maximum" if schema["maximum"] == 0:  # a duration: only 0 needs no unit
             return f"{_shown_value(node)} has no unit", right
         case "maximum":
             return f"{_shown_value(node)} is too large", f"write at most {schema['maximum']}"
@@ -73,7 +73,7 @@ def describe(keyword: str, node: Node, schema: Schema) -> Message:
 
 
 def _shown_value(node: Node) -> str:
-    """Return a string in quotes, a number or constant as the file has it; cut where it is long."""
+    """Return a string in quotes, or a number or constant as written in the file; cut if it is long."""
     text = node.text if isinstance(node, Scalar) else ""
     if isinstance(node, Scalar) and isinstance(node.value, str):
         return quote(text)
@@ -126,13 +126,13 @@ def _right_type(node: Node, schema: Schema) -> str:
     return "write " + " or ".join(_TYPE_NAMES[kind] for kind in wanted)
 
 
-# -- Suggestions for malformed values whose intent is clear: ``bind: 7600`` is a port without an address ---------------
+# -- Suggestions for malformed values with a clear intent: ``bind: 7600`` is a port without an address -----------------
 
 _BIND = "write host:port, [v6]:port, unix:/absolute/path or systemd:NAME"
 
 
 def right_form(path: Path, node: Node) -> str | None:
-    """Return what to write instead of `node`, or None where nothing better is known than the form of the schema."""
+    """Return a suggestion for `node`, or None if there is no better hint than the schema's."""
     form = tuple(step if isinstance(step, str) else "[]" for step in path)
     find = _FORMS.get(form)
     return find(node) if find is not None else None
@@ -164,7 +164,7 @@ def _is_address(text: str) -> bool:
 
 
 def _one_name(node: Node) -> str | None:
-    """A list where a name is wanted."""
+    """Return the suggestion for a list in place of a single name."""
     if not isinstance(node, Sequence):
         return None
     names = [item.text for item in node.items if isinstance(item, Scalar)]
@@ -214,16 +214,16 @@ def _validator() -> jsonschema_rs.Draft202012Validator:
 
 
 def check_schema(document: Document, problems: Problems) -> None:
-    """Report everything in `document` that the schema does not allow, and add it to `document.broken`.
+    """Report all violations of the schema in `document`, and add their values to `document.broken`.
 
-    What is in `broken` already (reported before) is passed over.
+    Values that are already in `broken` (reported before) are skipped.
     """
     known = frozenset(document.broken)
     for path, node in _not_finite(document.root, ()):
         _report(document, problems, path, node, (f"is the number {node.text}", "write a finite number"))
     reporter = _Reporter(document, problems, frozenset(document.broken))
     errors = _validator().iter_errors(_plain(document.root))
-    # Of several errors of one value only the first counts; a list or mapping may have one for each key that it lacks.
+    # Only the first error of a value is reported; a list or mapping can have an error for each missing key.
     for error in sorted(errors, key=_rank):
         path = tuple(error.instance_path)
         if not _is_below(path, known):
@@ -251,12 +251,12 @@ def _plain(node: Node) -> Any:
 
 
 def _text(text: str) -> str:
-    """Return the string without lone surrogates, which environment variables may contain and JSON may not."""
+    """Return the string without lone surrogates, which environment variables can contain, but JSON cannot."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _not_finite(node: Node, path: Path) -> Iterator[tuple[Path, Scalar]]:
-    """Yield the numbers that JSON does not have: infinities and NaN."""
+    """Yield numbers that JSON cannot express: infinities and NaN."""
     if isinstance(node, Mapping):
         for name, entry in node.entries.items():
             yield from _not_finite(entry.node, (*path, name))
@@ -278,7 +278,7 @@ class _Reporter:
     def __init__(self, document: Document, problems: Problems, broken: frozenset[Path]) -> None:
         self._document = document
         self._problems = problems
-        self._broken = broken  # before the schema was applied
+        self._broken = broken  # as it was before the schema was applied
 
     def report(self, path: Path, error: ValidationError) -> None:
         node, schema = self._node(path), _schema_at(error.schema_path)
@@ -297,7 +297,7 @@ class _Reporter:
         node: Node = self._document.root
         for step in path:
             if isinstance(node, Mapping):
-                # The validator gets its texts without lone surrogates.
+                # The validator got the strings without lone surrogates.
                 name = step if step in node.entries else next(name for name in node.entries if _text(name) == step)
                 node = node.entries[str(name)].node
             elif isinstance(node, Sequence):
@@ -318,11 +318,11 @@ class _Reporter:
                 self._document.broken.add((*path, name))
 
     def missing(self, node: Mapping, schema: Schema, path: Path, error: ValidationError) -> None:
-        """Messages stand at the mapping, since an absent key has no place."""
+        """Report missing keys at the mapping, since an absent key has no position."""
         assert isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Required)
         name = error.kind.property
         if any(_intended_key(other, schema) == name for other in node.entries):
-            return  # it is there, misspelt: the error of the unknown key says so
+            return  # the key is misspelt, which is reported as an unknown key
         hint = _resolved(schema.get("properties", {}).get(name, {})).get("errorMessage")
         form = str(hint).removeprefix("write ") if str(hint).startswith("write ") else None
         right = f"add {name}: {form}" if form else f"add {name}"
@@ -344,7 +344,7 @@ _OF_KEYS: dict[str, Callable[[_Reporter, Mapping, Schema, Path, ValidationError]
 
 
 def _intended_key(name: str, schema: Schema) -> str | None:
-    """Return the known key that a misspelt one stands for: ``url`` for ``url:https``, ``backend`` for ``bckend``."""
+    """Return the known key for a misspelt one: ``url`` for ``url:https``, ``backend`` for ``bckend``."""
     properties: Schema = schema.get("properties", {})
     if name in properties:
         return None
@@ -353,7 +353,7 @@ def _intended_key(name: str, schema: Schema) -> str | None:
 
 
 def _schema_at(path: list[str | int]) -> Schema:
-    """Return the schema whose keyword is at the end of a schema path."""
+    """Return the schema that contains the keyword at the end of a schema path."""
     schema: Any = load_schema()
     for step in path[:-1]:
         schema = schema[step]

@@ -1,12 +1,12 @@
-"""YAML read strictly, into marked nodes.
+"""Reads YAML strictly into marked nodes.
 
-libyaml's parser gives the events, and values are resolved here, because PyYAML's own loaders follow YAML 1.1: ``on``
-would be true, ``22:22`` 1342, ``0123`` 83, a date an object, and of duplicate keys the last would silently win. Here
-plain scalars follow the core schema of YAML 1.2 (true/false, null, decimal, 0x, 0o, floats), duplicate keys are errors,
-tags and further documents are refused, and keys are strings.
+libyaml's parser produces events, and this module resolves values. PyYAML's own loaders follow YAML 1.1: ``on`` would be
+true, ``22:22`` 1342, ``0123`` 83, a date an object, and the last of duplicate keys would silently win. Here plain
+scalars follow the core schema of YAML 1.2 (true/false, null, decimal, 0x, 0o, floats). Duplicate keys are errors, tags
+and further documents are refused, and keys are strings.
 
 Anchors, aliases and the merge key ``<<`` (a mapping or a list of mappings; own keys win, then earlier mappings) are
-supported. The size that aliases expand to is bounded.
+supported. The expanded size of aliases is limited.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from mcproxy.kube.yaml_nodes import tag_directive
 
 MAX_BYTES = 16 * 1024 * 1024
 MAX_DEPTH = 40
-MAX_NODES = 500_000  # after aliases are expanded
+MAX_NODES = 500_000  # after expansion of aliases
 _MAX_DIGITS = 1000
 
 _PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-# What YAML allows in a file, less the Unicode line ends: some parsers break lines at them, no editor shows them.
+# Characters that YAML allows, except Unicode line ends, at which some parsers break lines and which no editor shows.
 _UNREADABLE = re.compile("[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 
 _CONSTANTS: dict[str, Value] = {
@@ -44,7 +44,7 @@ _BASED = re.compile(r"0o[0-7]+\Z|0x[0-9a-fA-F]+\Z")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
 _SPECIAL = re.compile(r"[-+]?\.(inf|Inf|INF)\Z|\.(nan|NaN|NAN)\Z")
 
-# libyaml's messages, in terms for operators: (mistake, remedy).
+# Messages of libyaml, translated for operators: (mistake, remedy).
 _SYNTAX: tuple[tuple[str, str, str], ...] = (
     (
         "mapping values are not allowed",
@@ -94,7 +94,7 @@ _SYNTAX: tuple[tuple[str, str, str], ...] = (
 )
 
 
-# Lines that lack the space after their last dash, and after the colon of their key.
+# Lines without a space after their last dash, and lines without a space after the colon of their key.
 _DASH = re.compile(r" *(?:- +)*-(?=[{\[\"'A-Za-z])")
 _KEY = re.compile(r" *(?:- +)*([A-Za-z]\w*):(?=[^\s:])([^#]*[^#\s])")
 
@@ -106,10 +106,10 @@ class _Stop(Exception):
 
 
 def read_yaml(file: str, data: bytes, problems: Problems) -> Node | None:
-    """Read one file's bytes; problems are reported at lines and columns of `file`.
+    """Read the bytes of a file; problems are reported at lines and columns of `file`.
 
-    Returns None where the string could not be understood, and a `Scalar` of None where it holds nothing. Where only
-    single keys were wrong (doubled ones), what was understood is returned as well.
+    Returns None for invalid YAML, and a `Scalar` of None for an empty file. If only single keys are wrong (duplicates),
+    the result has the other keys.
     """
     try:
         text = _decode(file, data, problems)
@@ -120,9 +120,9 @@ def read_yaml(file: str, data: bytes, problems: Problems) -> Node | None:
 
 
 def read_yaml_documents(file: str, data: bytes, problems: Problems) -> list[Node] | None:
-    """Read all documents of a file, as `kubectl` does; those that hold nothing are left out.
+    """Read all documents of a file, as `kubectl` does, without empty ones.
 
-    The limits are those of one file. Returns None where the string could not be understood.
+    The limits apply to the whole file. Returns None for invalid YAML.
     """
     try:
         return _Composer(file, _decode(file, data, problems), problems).documents()
@@ -131,7 +131,7 @@ def read_yaml_documents(file: str, data: bytes, problems: Problems) -> list[Node
 
 
 def _read_comments(file: str, text: str, problems: Problems) -> None:
-    """Find the comments that switch warnings off."""
+    """Find comments that disable warnings."""
     if "mcproxy:" not in text:
         return
     for number, line in enumerate(text.split("\n"), 1):
@@ -161,7 +161,7 @@ def _decode(file: str, data: bytes, problems: Problems) -> str:
         problems.error(mark, "", what, "remove it, or write it as an escape in double quotes")
         raise _Stop
     place = tag_directive(text)
-    if place is not None:  # the parser compares each with all others
+    if place is not None:  # the parser compares each of them with all others
         mark = Mark(file, text.count("\n", 0, place) + 1, 1)
         problems.error(mark, "", "a %TAG directive", "leave it out: tags are not used here")
         raise _Stop
@@ -169,15 +169,15 @@ def _decode(file: str, data: bytes, problems: Problems) -> str:
 
 
 def _is_long_quote(event: Any) -> bool:
-    """Whether an event is a quoted text over several lines, as one that is not closed becomes."""
+    """Whether an event is a quoted string over several lines, which a missing end quote also causes."""
     quoted = isinstance(event, yaml.ScalarEvent) and event.style in ("'", '"')
     return quoted and event.end_mark.line > event.start_mark.line
 
 
 def resolve(text: str) -> Value:
-    """Return what a plain (unquoted) word means: YAML 1.2 core schema, so ``0123`` is 123 and ``on`` a string.
+    """Return the value of a plain (unquoted) scalar by the YAML 1.2 core schema: ``0123`` is 123 and ``on`` a string.
 
-    Raises ValueError for a number with more digits than any setting can have.
+    Raises ValueError for a number with too many digits for any setting.
     """
     if text in _CONSTANTS:
         return _CONSTANTS[text]
@@ -197,14 +197,14 @@ def resolve(text: str) -> Value:
 
 
 class _Composer:
-    """Turns the events of one document into nodes. Lives for one call of `read_yaml`."""
+    """Turns the events of one document into nodes, during one call of `read_yaml`."""
 
     def __init__(self, file: str, text: str, problems: Problems) -> None:
         self._file = file
         self._text = text
         self._problems = problems
         self._events: Iterator[Any] = yaml.parse(text, Loader=_PARSER)
-        self._long_quote: Any = None  # the last event of a quoted text over several lines
+        self._long_quote: Any = None  # the last event of a quoted string over several lines
         self._anchors: dict[str, tuple[Node, int]] = {}
         self._open_anchors: set[str] = set()
         self._nodes = 0
@@ -274,21 +274,21 @@ class _Composer:
         self._problems.error(Mark(self._file, line + 1, column + 1), "", what, right)
 
     def _end(self, at: yaml.Mark) -> yaml.Mark:
-        """Return the place of the last visible character of the text."""
+        """Return the position of the last visible character of the file."""
         before, _, last = self._text.rstrip().rpartition("\n")
         line = before.count("\n") + 1 if before else 0
         return yaml.Mark(at.name, 0, line, max(0, len(last) - 1), None, 0)
 
     def _without_space(self, found: str, error: yaml.MarkedYAMLError) -> tuple[str, str, yaml.Mark] | None:
-        """Return the problem, and its place, of a line that lacks the space after its dash or the colon of its key.
+        """Return the problem and its position if a line lacks the space after its dash or the colon of its key.
 
-        Such a line is one plain word; the parser stops at the next colon or line.
+        YAML reads such a line as one plain scalar, so that the parser stops at the next colon or line.
         """
         at, lines = error.problem_mark, self._text.split("\n")
         if at is None:
             return None
         if "mapping values are not allowed" in found:
-            # YAML also ends lines at a carriage return, so its line numbers may differ from these.
+            # YAML also ends lines at a carriage return, so its line numbers can differ from these.
             if at.line < len(lines) and (dash := _DASH.match(lines[at.line])) is not None:
                 mark = yaml.Mark(at.name, 0, at.line, dash.end() - 1, None, 0)
                 return "a dash without a space behind it", "put a space after the dash", mark

@@ -1,1 +1,1 @@
-"""The sections of the file, from marked nodes to the model, a module for each."""
+"""Builds the model from the marked nodes of the file, with one module per section."""

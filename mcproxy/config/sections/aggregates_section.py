@@ -1,6 +1,6 @@
 """The section `aggregates`: several clusters served as one.
 
-Requirements of the servers that use an aggregate are checked in `config.checks.aggregate_access`.
+`config.checks.aggregate_access` checks the requirements on servers that use an aggregate.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from mcproxy.config.sections.model_reader import read, texts
 from mcproxy.config.sections.rule_names import RuleReport, check_cached_resource, check_rule_names
 from mcproxy.config.suggestions import suggest
 
-# -- Entries and rules of an aggregate that have no effect: entries of `cache.resources`, `create` and `conflicts` rules
-# An entry adds nothing where another one already selects the same objects. A rule is never reached where an earlier one
-# matches all that it matches, and matches nothing where the cache does not read what it is for.
+# -- Entries of `cache.resources` and rules of `create` and `conflicts` that have no effect ----------------------------
+# An entry has no effect if another entry already selects the same objects. A rule is never reached if an earlier rule
+# matches the same objects, and matches nothing if the cache does not read its objects.
 
 _WITHOUT_NAMESPACES = frozenset({"componentstatuses", "namespaces", "nodes", "persistentvolumes"})
 """Cluster-scoped resources of the core group."""
 
 
 def check_cached_resources(context: Context, places: Sequence[Place], entries: Sequence[CachedResource]) -> None:
-    """Warn of each entry that another entry includes, and of names that Kubernetes does not have.
+    """Warn of each entry that another entry includes, and of names that are unknown in Kubernetes.
 
-    `places` are those of the entries. Entries that overlap in part add up. Entries with errors are skipped.
+    `places` are the places of the entries. Partly overlapping entries add up. Entries with errors are skipped.
     """
     good = [(place, entry) for place, entry in zip(places, entries, strict=True) if _is_good(place)]
     for number, (place, entry) in enumerate(good):
         for other, (other_place, wider) in enumerate(good):
-            # Of two equal entries the second is reported.
+            # Report the second of two equal entries.
             if other != number and has_all(wider, entry) and not (other > number and has_all(entry, wider)):
                 what = f"adds nothing: {other_place.key} ({other_place.mark}) has all of it"
                 context.warn(place, "no-effect", what, "keep one of the two")
@@ -55,7 +55,7 @@ def _is_good(place: Place) -> bool:
 
 
 def has_all(wider: CachedResource, entry: CachedResource) -> bool:
-    """Return whether `wider` includes `entry`, for any set of resources, namespaces and members."""
+    """Return whether `wider` selects all objects that `entry` selects."""
     return (
         wider.version == entry.version
         and wider.names(entry.group, entry.resource)
@@ -65,14 +65,14 @@ def has_all(wider: CachedResource, entry: CachedResource) -> bool:
 
 
 def _all_of(wider: Sequence[str], names: Sequence[str]) -> bool:
-    """Return whether a list includes all names of another; an empty list means all names."""
+    """Return whether `wider` includes all of `names`; an empty list means all names."""
     return not wider or (bool(names) and set(names) <= set(wider))
 
 
 def check_create_rules(
     context: Context, aggregate: Place, rules: Sequence[CreateRule], cache: Cache, members: Sequence[str]
 ) -> None:
-    """Warn of rules that are never reached or match nothing, and of rules that create in a member that is not read."""
+    """Warn of rules that are never reached or match nothing, or that create objects in a member that is not read."""
     places, scope = list(aggregate.children("create")), aggregate.get("cache")
     resources = scope.get("resources") if scope is not None else None
     for number, (place, rule) in enumerate(zip(places, rules, strict=True)):
@@ -109,7 +109,7 @@ def check_conflict_rules(
     members: Sequence[str],
     primary: str | None,
 ) -> None:
-    """Report `to: Primary` where the primary is no member; warn of rules that are never reached or match nothing."""
+    """Report `to: Primary` if the primary is no member; warn of rules that are never reached or match nothing."""
     places, scope = list(aggregate.children("conflicts")), aggregate.get("cache")
     resources = scope.get("resources") if scope is not None else None
     scope_is_known = resources is not None and not resources.is_broken
@@ -139,7 +139,7 @@ def _check_conflict_scope(
     members: Sequence[str],
     primary: str | None,
 ) -> None:
-    """Warn of a rule for objects that are read from fewer than two members, or not from the member that it chooses."""
+    """Warn of a rule whose objects are read from fewer than two members, or not from the member that it chooses."""
     if rule.namespaces and set(rule.api_groups) == {""} and _WITHOUT_NAMESPACES.issuperset(rule.resources):
         what = f"{', '.join(rule.resources)}: they are in no namespace"
         context.warn(place, "matches-nothing", what, "take out namespaces")
@@ -174,7 +174,7 @@ def conflict_covers(one: ConflictRule, other: ConflictRule) -> bool:
 
 
 def matches(rule: CreateRule | ConflictRule, entry: CachedResource) -> bool:
-    """Return whether a rule matches some resource of an entry, by group and resource."""
+    """Return whether a rule matches, by group and name, some resource of an entry."""
     if "*" not in rule.api_groups and entry.group not in rule.api_groups:
         return False
     return "*" in rule.resources or any(entry.names(entry.group, resource) for resource in rule.resources)
@@ -194,12 +194,12 @@ _KEEPS = "add daemon: {stateDir: /var/lib/mcproxy}, or take it out"
 
 
 def aggregate(context: Context, place: Place, sections: Sections) -> Aggregate | None:
-    """Return the aggregate written at `place`, its selector resolved."""
+    """Return the aggregate at `place`, with its selector resolved."""
     keeps_state = sections.merged.setting("daemon", "stateDir") is not None
     former = _former_members(context, place)
     members = _members(context, place, sections.clusters, former)
     primary = reference(context, place.get("primary"), sections.clusters.names, "cluster")
-    # A wrong name of a member is reported there; wherever else it is used it counts as a member.
+    # A wrong name of a member is reported in `clusters`; other uses of the name count it as a member.
     listed = list(texts(place, "clusters"))
     known = tuple(dict.fromkeys(each for each in (*members, *listed) if each not in former))
     cache = _cache(context, place.get("cache"), known, keeps_state)
@@ -227,7 +227,7 @@ def aggregate(context: Context, place: Place, sections: Sections) -> Aggregate |
 
 
 def _former_members(context: Context, place: Place) -> tuple[str, ...]:
-    """Return those of `clusters` that only keep their position. They need not be defined."""
+    """Return the names in `clusters` that only keep their position. These clusters need not be defined."""
     written = place.get("formerMembers")
     if written is None:
         return ()
@@ -258,7 +258,7 @@ def _members(
         return ()
     wanted = {label: value.string for label, value in selector.entries()}
     selected = [cluster for cluster in clusters if cluster.name and wanted.items() <= _labels(cluster.place).items()]
-    if not selected and not context.offline:  # a label may be a variable that is not set here
+    if not selected and not context.offline:  # a label can be a variable that is not set here
         have = "no cluster has these labels" if clusters else "there are no clusters"
         right = _nearest_labels(wanted, clusters) or "give a cluster these labels, or name clusters"
         context.warn(selector, "no-members", f"{have}, so the aggregate has no members", right)
@@ -271,7 +271,7 @@ def _labels(cluster: Place) -> dict[str, str | None]:
 
 
 def _nearest_labels(wanted: dict[str, str | None], clusters: ListSection[ClusterConfig]) -> str | None:
-    """Return a remedy for the first label or value that no cluster has."""
+    """Return a remedy that names the first label or value which no cluster has."""
     labels = [_labels(cluster.place) for cluster in clusters]
     for label, value in wanted.items():
         values = dict.fromkeys(each[label] or "" for each in labels if label in each)
@@ -325,7 +325,7 @@ def _resource(context: Context, place: Place, members: Sequence[str]) -> CachedR
 
 
 def _distinct(context: Context, places: Place | None) -> tuple[str, ...]:
-    """Return the texts in a list, each once; a doubled one is warned of."""
+    """Return the strings in a list, each once; warn of duplicates."""
     found: dict[str, Place] = {}
     for item in places.items() if places is not None else ():
         text = item.string or ""

@@ -1,6 +1,6 @@
 """The sections `authentication`, sets of authenticators, and `authorization`, authorizers.
 
-Checks that concern the servers and clusters that use a set are in `config.checks.server_exposure`.
+`config.checks.server_exposure` checks sets together with the servers and clusters that use them.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _required_claims(context: Context, place: Place | None) -> tuple[tuple[str, 
 
 
 def _prefix(place: Place, key: str, default: str) -> str:
-    """Return a prefix; "-" is none, as for kube-apiserver."""
+    """Return a prefix; "-" means no prefix, as in kube-apiserver."""
     written = place.text(key)
     if written is None:
         return default
@@ -107,13 +107,13 @@ def _check_url(context: Context, place: Place, *, query: bool) -> None:
 # -- sets of authenticators -------------------------------------------------------------------------------------------
 
 NONE = "none"
-"""The value of `servers[].authentication` for no authentication, so that no set may have this name."""
+"""The value of `servers[].authentication` for no authentication; no set may have this name."""
 
 TOKEN_AUTHENTICATORS = ("tokenFile", "oidc", "tokenReview", "webhook")
-"""The keys of authenticators for bearer tokens: with one of these a client needs no certificate."""
+"""The keys of authenticators for bearer tokens, with which a client needs no certificate."""
 
 _AUTHENTICATORS = ("clientCertificates", *(key for key in TOKEN_AUTHENTICATORS if key != "oidc"), "requestHeader")
-# Authenticators whose users and groups that begin with system: are accepted only with allowSystemNames.
+# Authenticators that need allowSystemNames to accept users and groups that begin with system:.
 _SYSTEM_NAMES = ("tokenFile", "oidc", "requestHeader", "webhook")
 
 
@@ -150,7 +150,7 @@ def authentication(context: Context, place: Place, sections: Sections) -> Authen
 
 
 def check_name(context: Context, place: Place) -> None:
-    """Refuse the name `none`, by which a server refers to no entry."""
+    """Refuse the name `none`, by which a server selects no entry."""
     name = place.get("name")
     if name is not None and name.string == NONE:
         context.error(name, "would read as if there were none", "give it another name")
@@ -179,7 +179,7 @@ def _authorities(context: Context, place: Place | None) -> tuple[PEMFile, list[x
 def _check_apart(
     context: Context, header: Place, clients: list[x509.Certificate], headers: list[x509.Certificate]
 ) -> None:
-    """Report an authority in both files: any client certificate that it issued could name any user in X-Remote-*."""
+    """Report an authority in both files, since its client certificates could name any user in X-Remote-*."""
     file = header.get("caFile") or header
     both = next((certificate for certificate in headers if certificate in clients), None)
     if both is None:
@@ -213,7 +213,7 @@ def _webhook(context: Context, place: Place) -> Webhook | None:
 
 
 def _check_any(context: Context, place: Place, made: Authentication) -> None:
-    """Report a set without an authenticator, unless one was written and is wrong (reported)."""
+    """Report a set without an authenticator, unless it has an invalid one, which is already reported."""
     issuers, anonymous = place.get("oidc"), place.get("anonymous")
     no_issuer = issuers is not None and isinstance(issuers.node, List) and not issuers.node.items
     given = any(place.has(key) for key in _AUTHENTICATORS) or (place.has("oidc") and not no_issuer)
@@ -224,7 +224,7 @@ def _check_any(context: Context, place: Place, made: Authentication) -> None:
 
 
 def _check_effect(context: Context, place: Place, key: str, about: Sequence[str]) -> None:
-    """Warn of a switch that is on although nothing that it affects is configured."""
+    """Warn of an enabled switch if nothing that it affects is configured."""
     switch = place.get(key)
     if switch is not None and switch.value is True and not any(place.has(other) for other in about):
         context.warn(switch, "no-effect", f"is about {', '.join(about)}, and this set has none of it", "take it out")

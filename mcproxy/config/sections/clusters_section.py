@@ -1,4 +1,4 @@
-"""The section `clusters`: endpoints, credentials, and how users are conveyed to a cluster."""
+"""The section `clusters`: endpoints, credentials, and the way in which users are conveyed to a cluster."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from mcproxy.config.sections.model_reader import read, read_over
 from mcproxy.config.server_names import is_server_name
 from mcproxy.config.urls import AddressError, check_path, is_loopback, parse_endpoint
 
-# -- `identity` of a cluster (how users are conveyed to it), its other keys, and the requirements of each value --------
+# -- `identity` of a cluster, related keys, and the requirements of each value -----------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterIdentity:
-    identity: UpstreamIdentity | None  # None: what is written there is wrong (reported)
+    identity: UpstreamIdentity | None  # None: the value is invalid (reported)
     extras: tuple[str, ...]
     front_proxy: FrontProxy | None
 
@@ -52,7 +52,7 @@ def build_identity(context: Context, place: Place) -> ClusterIdentity:
 
 
 def _impersonate_extras(context: Context, place: Place) -> tuple[str, ...]:
-    """Return the extra keys; Kubernetes has them in lower case only."""
+    """Return the extra keys, which Kubernetes has in lower case only."""
     found: dict[str, Place] = {}
     for item in place.children("impersonateExtras"):
         key = item.string or ""
@@ -78,7 +78,7 @@ def _impersonate_extras(context: Context, place: Place) -> tuple[str, ...]:
 
 
 def check_identity(context: Context, place: Place, settings: ClusterIdentity, access: Access) -> None:
-    """Check that the cluster has what this identity needs, and warn of what it does not use."""
+    """Check that the cluster has the keys that its identity needs, and warn of keys that it does not use."""
     identity = settings.identity
     if identity is None:
         return
@@ -122,7 +122,7 @@ def _check_secure(context: Context, place: Place, access: Access) -> None:
 
 
 def cluster(context: Context, place: Place, sections: Sections) -> ClusterConfig | None:
-    """Return the cluster written at `place`, or None if something required is missing or wrong (reported)."""
+    """Return the cluster at `place`, or None if a required value is missing or wrong (reported)."""
     access = _access(context, place)
     health_check = _health_check(context, place.get("healthCheck"))
     connections = read(context, place.get("connections"), Connections)
@@ -263,7 +263,7 @@ def _health_check(context: Context, place: Place | None) -> HealthCheck:
 
 
 def _check_protocol(context: Context, place: Place | None, connections: Connections, access: Access) -> None:
-    """Check that all endpoints can use HTTP/2, where it is the only protocol."""
+    """If HTTP/2 is the only protocol, check that all endpoints can use it."""
     written = place.get("protocol") if place is not None else None
     plain = [endpoint for endpoint in access.endpoints if endpoint.scheme == "http"]
     if written is not None and connections.protocol is UpstreamProtocol.HTTP2 and plain:
@@ -272,7 +272,7 @@ def _check_protocol(context: Context, place: Place | None, connections: Connecti
 
 
 def _check_exposure(context: Context, place: Place, access: Access) -> None:
-    """Check what is sent to endpoints without TLS."""
+    """Check that no credentials or users are sent to endpoints without TLS."""
     in_clear = [e for e in access.endpoints if e.scheme == "http" and not is_loopback(e.host)]
     has_credentials = credential_checks.has_any(access.credentials)
     if in_clear and has_credentials:
@@ -285,7 +285,7 @@ def _check_exposure(context: Context, place: Place, access: Access) -> None:
 
 
 def _check_tls_unused(context: Context, place: Place, access: Access) -> None:
-    """Warn of TLS settings where no endpoint uses TLS."""
+    """Warn of TLS settings if no endpoint uses TLS."""
     unused = [
         name
         for name, given in (

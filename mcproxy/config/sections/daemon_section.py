@@ -1,4 +1,4 @@
-"""The sections `daemon` and `logging`, with the checks of what processes and replicas share."""
+"""The sections `daemon` and `logging`, with checks of limits that processes and replicas share."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from mcproxy.config.sections.entries import Merged, Named, Sections
 from mcproxy.config.sections.model_reader import read
 from mcproxy.config.urls import AddressError, RedisAddress, is_loopback, parse_redis_url
 
-# -- `daemon.sharedState`: where the replicas of the proxy count together what is `shared: true` -----------------------
+# -- `daemon.sharedState`: the store in which the replicas of the proxy count for flow controls with `shared: true` ----
 
 _TLS_KEYS = ("caFile", "certFile", "keyFile")
 _MAX_PASSWORD = 4096  # bytes
@@ -54,7 +54,7 @@ def check_shared(context: Context, sections: Sections) -> None:
 
 
 def _shared(control: Named[FlowControl]) -> Place | None:
-    """Return the `shared: true` of a flow control that limits something."""
+    """Return the place of `shared: true` in a flow control that limits something."""
     place = control.place.get("shared")
     exempt = control.place.text("type") == FlowControlType.EXEMPT
     return place if place is not None and place.value is True and not exempt else None
@@ -114,7 +114,7 @@ def _redis_tls(
 
 
 def _redis_password(context: Context, place: Place) -> tuple[str, Secret] | None:
-    """Return the absolute name and the contents of a password file, without the line's end; it is not shown."""
+    """Return the absolute name and the contents of a password file, without the line end. Messages do not show it."""
     found = context.read(place)
     if found is None:
         return None
@@ -137,7 +137,7 @@ def _redis_password(context: Context, place: Place) -> tuple[str, Secret] | None
 
 
 def build_daemon(context: Context, file: str, sections: Sections) -> DaemonConfig:
-    """Return the section. The path of the control socket, if no file gives it, depends on `file`, the main file."""
+    """Return the section. The default path of the control socket depends on `file`, the main file."""
     settings = sections.merged.section("daemon")
     socket, state = settings.get("controlSocket"), settings.get("stateDir")
     return read(
@@ -192,10 +192,10 @@ def _log_file(context: Context, section: Place) -> str:
 
 
 def check_workers(context: Context, daemon: DaemonConfig, sections: Sections, *, has_services: bool) -> None:
-    """Warn of a `maxConnections` that is less than the processes: each of them may have one connection.
+    """Warn of a `maxConnections` below the number of processes, because each process can have one connection.
 
-    The number for Auto is unknown, because the file may be for another machine. The keeper counts as one where the file
-    has aggregates, API services, or services across clusters (`has_services`).
+    The number for Auto is unknown, because the file can be for another machine. The keeper counts as a process if the
+    file has aggregates, API services, or services across clusters (`has_services`).
     """
     if daemon.workers in (1, AUTO):
         return

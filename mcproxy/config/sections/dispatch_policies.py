@@ -1,4 +1,4 @@
-"""`dispatch` of a server: its policies, and whether they fit the server and its cluster."""
+"""`dispatch` of a server: reads its policies, and checks that they suit the server and its cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mcproxy.config.suggestions import suggest
 from mcproxy.config.urls import AddressError, parse_endpoint
 from mcproxy.kube.user import AUTHENTICATED
 
-# Keys that make sense only for servers of one cluster.
+# Keys that are allowed only for servers of one cluster.
 _FOR_ONE_CLUSTER = ("endpoints", "strategy", "backend")
 _EVERYBODY = frozenset(("*", AUTHENTICATED))
 _EVERYTHING = halves_of(Rule(verbs=("*",), api_groups=("*",), resources=("*",)))[0]
@@ -33,12 +33,12 @@ _EVERYTHING = halves_of(Rule(verbs=("*",), api_groups=("*",), resources=("*",)))
 
 @dataclass(frozen=True, slots=True)
 class _ServerContext:
-    """The server that a policy is for."""
+    """The properties of a policy's server for the checks."""
 
     names: Sequence[str]  # of all clusters in the file
-    clusters: Mapping[str, ClusterConfig]  # those without errors
-    one: str | None  # the name of its one cluster
-    several: Sequence[str] | None  # the names of its several clusters; neither: its backend is wrong
+    clusters: Mapping[str, ClusterConfig]  # only clusters without errors
+    one: str | None  # the name of the only cluster, or None
+    several: Sequence[str] | None  # the names of several clusters; if both are None, the backend is invalid
     access_log: bool
     aggregate: str | None  # the name of its aggregate
     api_servers: Sequence[str]  # the clusters of its API services
@@ -51,7 +51,7 @@ def build_dispatch(
     clusters: ListSection[ClusterConfig],
     services: Sequence[APIService],
 ) -> tuple[Policy, ...] | None:
-    """Return the policies of the server at `server`, or None where it has no `dispatch`."""
+    """Return the policies of the server at `server`, or None if it has no `dispatch`."""
     places = server.get("dispatch")
     if places is None:
         return None
@@ -69,7 +69,7 @@ def build_dispatch(
     written = list(places.items())
     policies = tuple(_policy(context, place, server_context) for place in written)
     if len(context.problems.errors) > errors or places.is_broken:
-        return policies  # rules without their wrong items mean something else
+        return policies  # without their wrong items, rules would have another meaning
     if not policies:
         right = "add a policy, or take dispatch out to let everything pass"
         context.warn(places, "no-policies", "has no policies, so every request is answered by 403", right)
@@ -83,7 +83,7 @@ def build_dispatch(
 
 
 def _is_for_some(rule: Rule) -> bool:
-    """Whether a rule names users, groups or service accounts, and does not match all others."""
+    """Whether a rule is limited to named users, groups or service accounts."""
     lists = (rule.users, rule.user_groups)
     return bool(rule.service_accounts) or any(
         names and _EVERYBODY.isdisjoint(names) and not all(name.startswith("-") for name in names) for names in lists
@@ -109,7 +109,7 @@ def _policy(context: Context, place: Place, server_context: _ServerContext) -> P
         _refuse_clusters(context, rules, server_context.one)
     backend = _backend(context, place.get("backend"), server_context)
     cluster = server_context.clusters.get((backend.cluster if backend is not None else server_context.one) or "")
-    usable = backend is not None or not place.has("backend")  # else the endpoints are those of an unknown cluster
+    usable = backend is not None or not place.has("backend")  # else the cluster of the endpoints is unknown
     endpoints = _endpoints(context, place, cluster) if cluster is not None and usable else ()
     return read(
         context,
@@ -150,7 +150,7 @@ def _refuse_keys_for_one_cluster(context: Context, place: Place, served: str) ->
 
 
 def _refuse_clusters(context: Context, rules: Place, cluster: str) -> None:
-    """Report `clusters` in rules of a server of one cluster: it would seem to narrow the rule, and would not."""
+    """Report `clusters` in rules of a server with one cluster, where it would not restrict the rule."""
     for rule in rules.items():
         written = rule.get("clusters")
         if written is not None:
@@ -174,9 +174,9 @@ def _backend(context: Context, place: Place | None, server_context: _ServerConte
 
 
 def _endpoints(context: Context, place: Place, cluster: ClusterConfig) -> tuple[str, ...]:
-    """Return the names of the endpoints that a policy chooses, which it may give by name or URL."""
+    """Return the names of the endpoints that a policy selects by name or URL."""
     if context.offline and cluster.kubeconfig is not None:
-        return tuple(item.string or "" for item in place.children("endpoints"))  # its endpoint is not known
+        return tuple(item.string or "" for item in place.children("endpoints"))  # the endpoint is unknown
     found: dict[str, Place] = {}
     chosen: list[EndpointConfig] = []
     for item in place.children("endpoints"):

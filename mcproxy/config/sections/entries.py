@@ -1,4 +1,4 @@
-"""Named entries of sections, and references to them."""
+"""Merges documents section by section, and resolves references to named entries."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from mcproxy.config.reading.nodes import Document, Place, root_place
 from mcproxy.config.server_names import is_server_name
 from mcproxy.config.suggestions import suggest
 
-# -- Documents merged section by section: lists one after the other, single sections key by key ------------------------
-# What is defined twice is an error that shows both places, whether in one file or in two.
+# -- Documents merged section by section: list sections are concatenated, mapping sections merged key by key -----------
+# A duplicate definition, in one or two files, is an error that shows both positions.
 
 SINGLE_SECTIONS = tuple(key.path[0] for key in keys_of(Config) if key.is_model)
 """The sections that are mappings."""
@@ -44,7 +44,7 @@ class Merged:
             yield from root_place(document).children(section)
 
     def settings(self, section: str) -> Iterator[tuple[str, Place]]:
-        """Yield keys and values of a single section from all files."""
+        """Yield keys and values of a mapping section from all files."""
         for document in self.documents:
             place = root_place(document).get(section)
             if place is not None:
@@ -54,13 +54,13 @@ class Merged:
         return next((place for name, place in self.settings(section) if name == key), None)
 
     def section(self, section: str) -> MappingSection:
-        """Return a single section as one mapping."""
+        """Return a mapping section, merged from all files."""
         return MappingSection(self, section)
 
 
 @dataclass(frozen=True, slots=True)
 class MappingSection:
-    """A single section of all files."""
+    """A mapping section, merged from all files."""
 
     merged: Merged
     section: str
@@ -71,7 +71,7 @@ class MappingSection:
 
 
 def merge(context: Context, documents: Iterable[Document]) -> Merged:
-    """Put documents together; doubled names and settings are reported."""
+    """Merge documents; report duplicate names and settings."""
     merged = Merged(tuple(documents))
     for section in SINGLE_SECTIONS:
         first: dict[str, Place] = {}
@@ -86,7 +86,7 @@ def merge(context: Context, documents: Iterable[Document]) -> Merged:
 
 
 def unique_names(context: Context, entries: Iterable[Place]) -> None:
-    """Report each entry whose `name` an earlier one has."""
+    """Report each entry with the `name` of an earlier one."""
     first: dict[str, Place] = {}
     for entry in entries:
         name = entry.get("name")
@@ -106,7 +106,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Named(Generic[T]):
-    """An entry of a list section. `value` is None if the entry has errors; others may still refer to its name."""
+    """An entry of a list section. `value` is None if the entry has errors; others can still refer to its name."""
 
     name: str | None
     place: Place
@@ -141,7 +141,7 @@ class ListSection(list[Named[T]]):
 
 @dataclass(slots=True)
 class Sections:
-    """The list sections of the file; each is built after those that its entries refer to."""
+    """The list sections of the file. Each is built after the sections that its entries refer to."""
 
     merged: Merged
     certificates: ListSection[Certificate] = field(default_factory=ListSection)
@@ -163,7 +163,7 @@ class Sections:
 
 
 def reference(context: Context, place: Place | None, known: Collection[str], kind: str, none: str = "") -> str | None:
-    """Return the name at `place` if it is in `known`, else report it; `none` is the remedy where `known` is empty."""
+    """Return the name at `place` if it is in `known`, else report it; `none` is the remedy if `known` is empty."""
     if place is None or place.string is None:
         return None
     if place.string not in known:
@@ -174,7 +174,7 @@ def reference(context: Context, place: Place | None, known: Collection[str], kin
 
 
 def references(context: Context, places: Place | None, known: Iterable[str], kind: str) -> tuple[str, ...]:
-    """Return the names in a list, each once; unknown and doubled ones are reported."""
+    """Return the names in a list, each once; report unknown and duplicate names."""
     right = list(known)
     found: dict[str, Place] = {}
     for place in places.items() if places is not None else ():
@@ -191,7 +191,7 @@ def references(context: Context, places: Place | None, known: Iterable[str], kin
 
 
 def server_names(context: Context, places: Place | None) -> tuple[str, ...]:
-    """Return the server names in a list, lower case, in order; ill-formed and doubled ones are reported."""
+    """Return the server names in a list, in lower case and in order; report malformed and duplicate names."""
     found: dict[str, Place] = {}
     for place in places.items() if places is not None else ():
         name = (place.string or "").lower().rstrip(".")

@@ -1,7 +1,7 @@
 """The section `flowControls`, and references to its entries.
 
-A flow control that a policy and its cluster both name is one limit, and a request counts once towards it. `Exempt`
-limits nothing; it does not lift the limits of a cluster.
+If a policy and its cluster name the same flow control, it is one limit, and a request counts once. `Exempt` sets no
+limit, and does not lift the limits of a cluster.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.entries import ListSection, Sections, reference, references
 from mcproxy.config.sections.model_reader import read
 
-# The keys of each type; TokenBucket needs qps and burst, MaxRequestsInflight one of max and maxLongRunning.
+# The keys of each type. TokenBucket needs qps and burst, MaxRequestsInflight one of max and maxLongRunning.
 _KEYS = {
     FlowControlType.EXEMPT: (),
     FlowControlType.MAX_REQUESTS_INFLIGHT: ("max", "maxLongRunning", "per", "queue", "shared"),
@@ -24,7 +24,7 @@ _ALL_KEYS = tuple(dict.fromkeys(key for keys in _KEYS.values() for key in keys))
 
 
 def flow_control(context: Context, place: Place, sections: Sections) -> FlowControl | None:
-    """Return the flow control written at `place`, or None where it lacks name or type (reported)."""
+    """Return the flow control at `place`, or None if it lacks name or type (reported)."""
     written = place.text("type")
     if written is None:
         return None
@@ -47,7 +47,7 @@ def flow_control(context: Context, place: Place, sections: Sections) -> FlowCont
 def _check_keys(context: Context, place: Place, kind: FlowControlType) -> None:
     for key in _ALL_KEYS:
         written = place.get(key)
-        if written is not None and written.value is not False and key not in _KEYS[kind]:  # shared: false says nothing
+        if written is not None and written.value is not False and key not in _KEYS[kind]:  # shared: false has no effect
             right = "take it out" if kind is FlowControlType.EXEMPT else f"write {_form(kind)}"
             context.error(written, f"means nothing to {kind}", right)
     if kind is FlowControlType.TOKEN_BUCKET:

@@ -74,7 +74,7 @@ def _weights(
     for cluster, weight in place.entries():
         if cluster in clusters:
             weights[cluster] = integer_at(weight, 1)
-        elif clusters and cluster not in named:  # a wrong one is reported in `clusters`
+        elif clusters and cluster not in named:  # a wrong name is reported in `clusters`
             context.error(weight, f"{cluster} is not in clusters", suggest(cluster, clusters))
     if clusters and all(weights.get(cluster, 1) == 0 for cluster in clusters):
         what = "are all 0, so every request gets 503"
@@ -108,7 +108,7 @@ def _health_check(context: Context, place: Place | None) -> BackendHealthCheck |
 
 
 def _check_choice(context: Context, place: Place, backend: IngressBackend) -> None:
-    """Report settings of the choice of an endpoint that have no effect together."""
+    """Report endpoint selection settings that have no effect in combination."""
     cookie = place.get("cookie")
     age = cookie.get("maxAge") if cookie is not None else None
     if age is not None and backend.cookie is not None and backend.cookie.max_age % 1:
@@ -126,7 +126,7 @@ def _check_choice(context: Context, place: Place, backend: IngressBackend) -> No
 
 
 def _check_via_api_server(context: Context, place: Place, backend: IngressBackend) -> None:
-    """Report settings that an API server cannot apply: it chooses the pod itself and connects to it by HTTP/1.1."""
+    """Report settings that have no effect via an API server, which itself chooses the pod and uses HTTP/1.1."""
     tls, protocol = place.get("tls"), place.get("protocol")
     if tls is not None and backend.tls != BackendTLS(insecure_skip_verify=True):
         what = "says how pods are verified, and API servers speak TLS to them without verifying anything"
@@ -261,7 +261,7 @@ def _check_backends(context: Context, place: Place) -> None:
 
 
 def _check_path(context: Context, place: Place) -> None:
-    """Report paths that no served request can have, by Kubernetes' own rules for Ingresses."""
+    """Report paths that no request can have, by Kubernetes' rules for Ingresses."""
     path = place.string or ""
     wrong = next((part for part in _NOT_IN_PATHS if part in path), None)
     wrong = wrong or next((end for end in ("/.", "/..") if path.endswith(end)), None)
@@ -275,7 +275,7 @@ def _check_path(context: Context, place: Place) -> None:
 
 
 def with_certificates(sections: Sections) -> ListSection[ListenerConfig]:
-    """Return the listeners with the certificates that the `tls` of their ingresses has for hosts."""
+    """Return the listeners, with the certificates by host from the `tls` of their ingresses."""
     certificates = sections.certificates.valid_by_name
     return ListSection(
         listener

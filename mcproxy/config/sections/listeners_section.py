@@ -113,7 +113,7 @@ def _bind(context: Context, listener: Place) -> Bind | None:
 
 
 def _check_kind(context: Context, listener: Place, bind: Bind) -> None:
-    """Report keys that are for another kind of socket."""
+    """Report keys that do not apply to this kind of socket."""
     for key, kind, needed in (("mode", UnixBind, "unix"), ("group", UnixBind, "unix"), ("freeBind", TCPBind, "TCP")):
         written = listener.get(key)
         if written is not None and written.value is not False and not isinstance(bind, kind):

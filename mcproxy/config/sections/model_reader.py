@@ -1,7 +1,7 @@
-"""Reads the fields of a class of the model from a mapping that the schema has accepted, by `config.model.keys`.
+"""Reads the fields of a model class, by `config.model.keys`, from a mapping that the schema check has accepted.
 
-A key that is absent, or that the schema has reported, has the model's default. Values that a section resolves or checks
-itself are passed in.
+A key that is absent, or reported by the schema check, has the model's default. Callers pass values that a section
+resolves or checks itself.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ M = TypeVar("M")
 
 
 def read(context: Context, place: Place | MappingSection | None, model: type[M], **given: Any) -> M:
-    """Return an object of the model with the keys at `place`, None for an empty mapping; `given` are its other fields.
+    """Return a model object with the keys at `place` (None: an empty mapping); `given` are its other fields.
 
-    A required key that is absent or wrong (reported) reads as "", 0 or (): callers check those that matter.
+    A required key that is absent or wrong (reported) has the value "", 0 or (); callers check these if necessary.
     """
     keys = (key for key in keys_of(model) if key.field not in given)
     return model(**{key.field: _value(context, place, key, key.default) for key in keys}, **given)
 
 
 def read_over(context: Context, place: Place, made: M) -> M:
-    """Return `made` with the values of the keys at `place` in place of its own."""
+    """Return `made` with its values replaced by those of the keys at `place`."""
     keys = keys_of(type(made))
     values = {key.field: _value(context, place, key, getattr(made, key.field)) for key in keys}
     return dataclasses.replace(made, **values)  # type: ignore[type-var]
@@ -73,7 +73,7 @@ def _items(context: Context, place: Place, key: ModelKey) -> tuple[Any, ...]:
 
 
 def _number(place: Place, key: ModelKey, default: Any) -> Any:
-    """Return the number, or the string where the key may have one: a port, for instance, may be a name."""
+    """Return the number, or a string if the key allows it, such as the name of a port."""
     text = place.string
     match key.form:
         case NumberForm.DURATION:
@@ -90,25 +90,25 @@ def _number(place: Place, key: ModelKey, default: Any) -> Any:
 
 
 def integer_at(place: Place | None, default: int) -> int:
-    """Return the whole number written at `place`: 1e3 and 2.0 are whole numbers too."""
+    """Return the whole number at `place`; 1e3 and 2.0 are also whole numbers."""
     return int(place.value) if place is not None and isinstance(place.value, int | float) else default
 
 
 def duration_at(place: Place | None, default: float) -> float:
-    """Return the duration written at `place`; a number there can only be 0."""
+    """Return the duration at `place`; a number without a unit can only be 0."""
     if place is None:
         return default
     return parse_duration(place.string) if place.string is not None else 0.0
 
 
 def texts(place: Place | None, key: str) -> Iterable[str]:
-    """Yield the texts in the list under a key; nothing where there is none."""
+    """Yield the strings in the list under a key; none if the key is absent."""
     if place is not None:
         yield from (item.string or "" for item in place.children(key))
 
 
 def networks_at(places: Iterable[Place], context: Context) -> Iterable[IPNetwork]:
-    """Yield the networks written at places; invalid ones are reported."""
+    """Yield the networks at places; report invalid ones."""
     for place in places:
         try:
             yield parse_network(place.string or "")

@@ -1,7 +1,7 @@
-"""Rules of dispatch policies and authorizers.
+"""Reads the rules of dispatch policies and authorizers.
 
-Both have the same form. An item that can never match (a pattern where there are none, an unknown verb, an inverted URL)
-is an error; an empty list that matches nothing, and items without effect, are warnings.
+Both have the same form. An item that can never match (a pattern in a list without patterns, an unknown verb, an
+inverted URL) is an error. An empty list that matches nothing, and items without effect, are warnings.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from mcproxy.kube.constrained_impersonation import MODES, is_impersonation, verb
 # -- The items of a rule's lists: ``*``, plain items, ``-inverted`` ones, and patterns that end in a star --------------
 # Source: the table of fields in the reference of dispatch, and Kubernetes for verbs.
 
-#: Verbs that only reviews by authorizers have.
+#: Verbs that occur only in reviews by authorizers.
 _AUTHORIZER_VERBS = (
     "impersonate", "bind", "escalate", "approve", "sign", "attest", "use", "request-serviceaccounts-token-audience",
     "unsafe-delete-ignore-read-errors",
 )  # fmt: skip
 _OF_REQUESTS = tuple(dict.fromkeys((*RESOURCE_VERBS, *METHODS)))
-#: Those of constrained impersonation (KEP-5284).
+#: Verbs of constrained impersonation (KEP-5284).
 _OF_MODES = tuple(
     verb for mode in MODES for verb in (verb_of(mode), *(verb_on(mode, requested) for requested in _OF_REQUESTS))
 )
 VERBS = (*_OF_REQUESTS, *_AUTHORIZER_VERBS, *_OF_MODES)
-#: What requests for resources have instead of these methods.
+#: The verbs of requests for resources, by HTTP method.
 VERB_OF_METHOD = {"post": "create", "put": "update", "head": "get"}
-#: What other requests have instead of these verbs.
+#: The verbs of other requests, by the verb of requests for resources.
 METHOD_OF_VERB = {"list": "get", "watch": "get", "create": "post", "update": "put", "deletecollection": "delete"}
 
 
 _READING, _WRITING = ("get", "list", "watch"), ("create", "update", "patch", "delete", "deletecollection")
-#: Words for several verbs in the rules of other systems.
+#: Names for groups of verbs in rules of other systems.
 _SEVERAL = {"read": _READING, "view": _READING, "write": _WRITING, "edit": _WRITING, "modify": _WRITING}
 
 
@@ -71,19 +71,19 @@ Fault = tuple[str, str]  # mistake, remedy
 
 
 def is_filled(place: Place, key: str) -> bool:
-    """Whether a list has an entry, right or wrong."""
+    """Whether a list has a valid or invalid entry."""
     entry = place.node.entries.get(key) if isinstance(place.node, nodes.Mapping) else None
     if entry is None:
         return False
     node = entry.node
-    # A single value where a list should be is reported already: it was meant as one.
+    # A single value instead of a list is already reported, and counts as an entry.
     if isinstance(node, nodes.Sequence):
         return bool(node.items)
     return not (isinstance(node, nodes.Scalar) and node.value is None)
 
 
 def read_items(context: Context, place: Place | None, kind: Kind) -> tuple[str, ...]:
-    """Return the valid items of a list as written; report the others, and warn of those without effect."""
+    """Return the valid items of a list as written; report invalid items, and warn of items without effect."""
     if place is None:
         return ()
     good: dict[str, Place] = {}
@@ -110,7 +110,7 @@ def is_good(text: str, kind: Kind) -> bool:
 
 
 def fault(text: str, kind: Kind) -> Fault | None:
-    """Return the mistake in an item that can match nothing, or matches something else than it seems to."""
+    """Return the mistake in an item that cannot match, or that matches something else than it appears to."""
     inverted = text.startswith("-")
     name = text[1:] if inverted else text
     if inverted and kind is Kind.URL:
@@ -154,7 +154,7 @@ def _resource(name: str) -> Fault | None:
         return "is a pattern that resources do not have", 'write "*" for all, or each resource by itself'
     if not resource or (slash and not subresource):
         return "is half a name", "write RESOURCE, RESOURCE/SUBRESOURCE or */SUBRESOURCE"
-    if "/" in subresource and resource != "userextras":  # whose subresources are keys, such as example.com/origin
+    if "/" in subresource and resource != "userextras":  # its subresources are extra keys, such as example.com/origin
         right = f'write "{resource}/{subresource.partition("/")[0]}": nothing behind a subresource is distinguished'
         return "has more than a resource and a subresource", right
     return None
@@ -197,7 +197,7 @@ def _without_effect(items: dict[str, Place]) -> Iterator[tuple[Place, str, str]]
 
 
 class Where(enum.Enum):
-    """The section of a rule: dispatch matches requests, authorization also verbs that only authorizers know."""
+    """The section of a rule: rules of `authorization` can have further verbs that requests do not have."""
 
     DISPATCH = "dispatch"
     AUTHORIZATION = "authorization"
@@ -212,10 +212,10 @@ def build_rules(
     served: Sequence[str] | None = None,
     rejects: bool = False,
 ) -> tuple[Rule, ...]:
-    """Return the rules in the list at `places`; wrong items are reported and left out.
+    """Return the rules in the list at `places`; report and omit wrong items.
 
-    `clusters` are the names in the file, `served` those that the server serves (None: any of the file); `rejects`: what
-    the rules match is refused.
+    `clusters` are the names in the file, `served` those that the server serves (None: any of the file). `rejects`: the
+    rules select requests to refuse.
     """
     rules = []
     report = RuleReport(context, rejects=rejects, authorizes=where is Where.AUTHORIZATION)
@@ -259,7 +259,7 @@ def _service_accounts(context: Context, place: Place) -> Iterator[tuple[str, str
 
 
 def _check_halves(report: RuleReport, place: Place) -> None:
-    """Report a rule, or a half of one, that matches nothing: each half needs all of its lists."""
+    """Report a rule, or a half of one, that matches nothing, because each half needs all of its lists."""
     groups, resources = is_filled(place, "apiGroups"), is_filled(place, "resources")
     urls = is_filled(place, "nonResourceURLs")
     if not is_filled(place, "verbs"):

@@ -26,11 +26,11 @@ _OURS = {
     "upgrade": "the proxy opens tunnels",
     "expect": "the proxy answers it",
 }
-"""Fields that no filter changes, in lower case, and why."""
+"""Header fields that no filter may change, in lower case, with the reason."""
 
 
 def header_conditions(context: Context, place: Place | None) -> tuple[tuple[str, str], ...]:
-    """Return the fields that a request must have, by name in lower case."""
+    """Return the header fields that a request must have, with names in lower case."""
     found: dict[str, str] = {}
     for name, value in place.entries() if place is not None else ():
         if name.lower() == "host":
@@ -52,7 +52,7 @@ def pattern(context: Context, place: Place) -> LinearRegex | None:
 
 
 def route_filters(context: Context, place: Place | None, kind: PathType | None, groups: int) -> RouteFilters | None:
-    """Return the filters written at `place`; `groups` is how many groups the pattern of a Regex path has."""
+    """Return the filters at `place`; `groups` is the number of groups in the pattern of a Regex path."""
     if place is None:
         return None
     redirect = place.get("redirect")

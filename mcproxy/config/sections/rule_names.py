@@ -1,9 +1,9 @@
-"""Names in rules that no request has.
+"""Reports names in rules that no request can have.
 
-They are resources and subresources that Kubernetes does not have by that name or in that group, regular expressions in
-place of names, and names with characters that a name cannot have. In a rule that rejects, and inverted in one that
-authorizes, such a name has no effect although a protection was intended, so it is an error, which a comment on its line
-can allow; elsewhere it is a warning.
+They are unknown resources and subresources of Kubernetes, or known ones in another group, regular expressions instead
+of names, and names with invalid characters. In a rejecting rule, or inverted in an authorizing rule, such a name was
+meant as a protection but has no effect. So there it is an error, which a comment on its line can allow. In other rules
+it is a warning.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from mcproxy.kube.constrained_impersonation import GROUP, MODES, verb_of
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?|[a-z0-9][a-z0-9-]*\*")
 _GROUP = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 _EXPRESSION = re.compile(r"^\^|\$$|[.\])][*+?]|\[[^\]]*\]|\\[.dwsb]|\([^)]*\|[^)]*\)")
-"""Syntax of regular expressions that names of users, groups and objects do not contain."""
+"""Syntax of regular expressions that cannot occur in names of users, groups and objects."""
 _ACCOUNT = "system:serviceaccount:"
 _ACCOUNT_GROUP = re.compile(r"system:serviceaccounts(:.*)?")
 _GROUPS = frozenset(("system:authenticated", "system:masters", "system:nodes", "system:unauthenticated"))
-"""Groups of Kubernetes that are often written where users belong."""
+"""Groups of Kubernetes that are often mistaken for users."""
 _LOWER_CASE = frozenset(("apiGroups", "resources", "namespaces"))
 _EXPRESSION_BEGINS = re.compile(r"[][\\^$.*+?(){}|]")
 
@@ -43,10 +43,10 @@ Fault = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class RuleReport:
-    """Reports what a rule cannot match.
+    """Reports items of a rule that cannot match.
 
-    `rejects`: what the rule matches is refused; `authorizes`: it is allowed. Where something that cannot match leaves
-    requests alone that should be refused, it is an error, which a comment on its line can allow.
+    `rejects`: requests that match are refused; `authorizes`: they are allowed. If such an item lets requests pass that
+    should be refused, it is an error, which a comment on its line can allow.
     """
 
     context: Context
@@ -96,7 +96,7 @@ def check_rule_names(report: RuleReport, rule: Place) -> None:
 
 
 def check_cached_resource(context: Context, entry: Place) -> None:
-    """Warn of names in an entry of `cache.resources` that no list has."""
+    """Warn of names in an entry of `cache.resources` that no list request can have."""
     group, resource = entry.get("group"), entry.get("resource")
     if group is None or resource is None or group.is_broken or resource.is_broken:
         return
@@ -150,7 +150,7 @@ def _resource_fault(name: str, groups: list[str]) -> Fault | None:
     if not resource or "*" in resource:
         return None
     if not every_group and not all(group in BUILT_IN_RESOURCES for group in plain):
-        return None  # another API server's group may have it
+        return None  # a group of another API server can have it
     searched = list(BUILT_IN_RESOURCES) if every_group else plain
     if any(resource in BUILT_IN_RESOURCES[group] for group in searched):
         return _subresource_fault(resource, subresource, every_group=every_group)
@@ -169,7 +169,7 @@ def _resource_fault(name: str, groups: list[str]) -> Fault | None:
 
 
 def _fault_of_modes(name: str, groups: list[str]) -> Fault | None:
-    """Return the mistake in a resource of a rule with verbs of constrained impersonation on users."""
+    """Return the mistake in a resource of a rule with constrained impersonation verbs on users."""
     if name.partition("/")[0] not in ("*", *_RESOURCES_OF_MODES):
         return "cannot be impersonated", f"write {', '.join(_RESOURCES_OF_MODES[:-1])} or userextras/KEY"
     if not groups or any(group in ("*", GROUP) or group.startswith("-") for group in groups):
@@ -178,7 +178,7 @@ def _fault_of_modes(name: str, groups: list[str]) -> Fault | None:
 
 
 def _subresource_fault(resource: str, subresource: str, *, every_group: bool) -> Fault | None:
-    """Return the mistake in the part after the slash; `resource` is a built-in one, or a star."""
+    """Return the mistake in the part after the slash; `resource` is a built-in resource or a star."""
     known = SUBRESOURCES if resource == "*" else subresources_of(resource)
     if subresource in ("", *known) or "*" in subresource or "/" in subresource or resource == "userextras":
         return None  # good, or reported as another mistake
@@ -244,7 +244,7 @@ def _expression_fault(name: str) -> Fault | None:
 
 
 def _similar_names(name: str, known: Iterable[str]) -> Iterator[str]:
-    """Yield the names with the same first letter and one letter changed, added, left out, or swapped with the next."""
+    """Yield names with the same first letter and one letter changed, added, omitted, or swapped with the next."""
     return (each for each in known if each[:1] == name[:1] and _differ_in_one(name, each))
 
 

@@ -1,6 +1,6 @@
-"""The lists of rules as sets of names: whether one covers another, and whether they intersect.
+"""Lists of rules as sets of names, to decide whether one set covers or intersects another.
 
-By them, policies are found that others bypass, or that are never reached.
+They show policies that requests can bypass, or that are never reached.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mcproxy.config.reading.nodes import Place
 
 @dataclass(frozen=True, slots=True)
 class NameSet:
-    """The names that a list matches: those that match one of its items, or none of them with `inverted`."""
+    """The names that match one of a list's items or, with `inverted`, that match no item."""
 
     items: tuple[str, ...]
     inverted: bool = False
@@ -43,7 +43,7 @@ def name_set(items: Sequence[str], empty: NameSet) -> NameSet:
 
 
 def _item_covers(one: str, other: str) -> bool:
-    """Whether item `one` matches everything that `other` does: */status covers pods/status, a-* covers a-b*."""
+    """Whether item `one` matches all names that `other` matches: */status covers pods/status, a-* covers a-b*."""
     if one == other:
         return True
     if one.startswith("*/"):
@@ -52,28 +52,28 @@ def _item_covers(one: str, other: str) -> bool:
 
 
 def _apart(one: str, other: str) -> bool:
-    """Whether no name matches both items. Two patterns are apart unless one is a prefix of the other."""
+    """Whether no name matches both items, which is true unless one covers the other."""
     return not (_item_covers(one, other) or _item_covers(other, one))
 
 
 def covers(one: NameSet, other: NameSet, *, groups: bool = False) -> bool:
-    """Whether `one` matches everything that `other` does; with `groups`, of a user who may have several names."""
+    """Whether `one` matches all names that `other` matches; with `groups`, for users with several names."""
     if one.everything or other.nothing:
         return True
     if not one.inverted:
         return not other.inverted and all(any(_item_covers(a, b) for a in one.items) for b in other.items)
     if other.inverted:
         return all(any(_item_covers(b, a) for b in other.items) for a in one.items)
-    # A user in a listed group may be in an excluded one as well.
+    # A user in a listed group can also be in an excluded group.
     return not groups and all(_apart(a, b) for a in one.items for b in other.items)
 
 
 def intersect(one: NameSet, other: NameSet, *, groups: bool = False) -> bool:
-    """Whether some name is in both sets; with `groups`, whether a user in several groups matches both."""
+    """Whether some name is in both sets; with `groups`, whether a user in several groups can match both."""
     if one.nothing or other.nothing:
         return False
     if one.inverted and other.inverted:
-        return True  # there are more names than both exclude
+        return True  # infinitely many names remain
     if one.inverted or other.inverted:
         excluded, listed = (one, other) if one.inverted else (other, one)
         return any(not any(_item_covers(out, item) for out in excluded.items) for item in listed.items)
@@ -82,10 +82,10 @@ def intersect(one: NameSet, other: NameSet, *, groups: bool = False) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RuleHalf:
-    """The part of a rule for resource requests, or the part for other URLs: a set for each of its lists."""
+    """The half of a rule for resource requests, or the half for other URLs, with a set for each of its lists."""
 
     sets: tuple[NameSet, ...]
-    users: tuple[NameSet, ...]  # one of them must match
+    users: tuple[NameSet, ...]  # one of these sets must match
     groups: NameSet
 
     @property
@@ -113,7 +113,7 @@ def halves_of(rule: Rule) -> tuple[RuleHalf, RuleHalf]:
     verbs, clusters = name_set(rule.verbs, NOTHING), name_set(rule.clusters, ALL)
     accounts = tuple(NameSet((f"system:serviceaccount:{space}:{name}",)) for space, name in rule.service_accounts)
     listed = name_set(rule.users, NOTHING if accounts else ALL)
-    # Item by item, because another rule may list some as users and some as service accounts.
+    # Item by item, because another rule can list some of them as users and others as service accounts.
     users = (listed,) if listed.inverted else tuple(NameSet((item,)) for item in listed.items)
     groups = name_set(rule.user_groups, ALL)
     resources = (
@@ -128,18 +128,18 @@ def halves_of(rule: Rule) -> tuple[RuleHalf, RuleHalf]:
     return RuleHalf(resources, (*users, *accounts), groups), RuleHalf(urls, (*users, *accounts), groups)
 
 
-# -- Policies that reject requests by name or namespace, while a request over all of them passes -----------------------
-# A list over all namespaces has the namespace "", and a list has the name "": a rule with `namespaces: [kube-system]`
-# or `resourceNames: [x]` does not match it, and the response contains the objects that the policy protects.
+# -- Policies that reject requests by name or namespace, although a request over all names or namespaces passes --------
+# A list has the name "", and a list over all namespaces the namespace "". So a rule with `namespaces: [kube-system]` or
+# `resourceNames: [x]` does not match it, and the response contains the objects that the policy protects.
 
 _NO_NAME = NameSet(("",))
 _READS = ("get", "list", "watch")
 
 
 def warn_of_partial_rejects(context: Context, places: Sequence[Place], policies: Sequence[Policy]) -> None:
-    """Warn of names and namespaces in rejecting policies that requests over all of them bypass.
+    """Warn of names and namespaces in rejecting policies that requests over all names or namespaces bypass.
 
-    `places` are those of the policies.
+    `places` are the places of the policies.
     """
     if not any(_is_partial(rule) for policy in policies if policy.reject is not None for rule in policy.rules):
         return
@@ -175,7 +175,7 @@ def _wide_requests(rule: Rule) -> Iterator[tuple[str, str, RuleHalf]]:
         if key == "namespaces":
             wide = replace(wide, namespaces=("",))
         elif any(covers(verbs, NameSet((verb,))) for verb in ("delete", "deletecollection")):
-            undone.append("deletecollection")  # there is none over all namespaces
+            undone.append("deletecollection")  # not over all namespaces, which Kubernetes does not have
         for verb in undone:
             yield key, verb, halves_of(replace(wide, verbs=(verb,)))[0]
 
@@ -185,7 +185,7 @@ class _Serving:
 
     def __init__(self, policies: Sequence[Policy]) -> None:
         self._found: dict[RuleHalf, int | None] = {}
-        self._policies: list[tuple[int, bool, list[RuleHalf]]] = []  # number, whether it rejects, rules
+        self._policies: list[tuple[int, bool, list[RuleHalf]]] = []  # policy number, whether it rejects, rules
         for number, policy in enumerate(policies):
             # A rejecting rule with names cannot cover requests without one.
             rules = [rule for rule in policy.rules if policy.reject is None or not _is_partial(rule)]
@@ -207,21 +207,21 @@ class _Serving:
         return None
 
 
-# -- Policies that are never reached, because earlier ones match all that they match -----------------------------------
-# The check is sound but not complete: every policy that it reports is shadowed, but it does not find all shadowed ones.
-# A rule counts as two, one for resources and one for other URLs, since one earlier policy may cover the first half and
-# another the second; each half must be covered by a single earlier rule, list by list.
+# -- Policies that are never reached, because earlier policies match all their requests --------------------------------
+# The check is sound but not complete: every reported policy is shadowed, but not all shadowed policies are found. A
+# rule has two halves, for resources and for other URLs, since different earlier policies can cover them. A single
+# earlier rule must cover each half, list by list.
 #
-# To cover a later rule, an earlier one must have in each list something that covers the first item of the later one's.
-# Rules are looked up by that, so that a thousand policies are not compared pairwise.
+# To cover a later rule, an earlier one must have in each list an item that covers the first item of the later rule's
+# list. An index of these items avoids the pairwise comparison of a thousand policies.
 
 
 @dataclass(slots=True)
 class _Index:
-    """The earlier rule halves of one kind, indexed by what covers the first item of a list."""
+    """The earlier rule halves of one kind, indexed by the items of their lists."""
 
     halves: list[tuple[int, RuleHalf]] = field(default_factory=list)  # numbers of policies
-    # For each list: the places of halves that have an item, and of those that may cover any item.
+    # For each list: positions of halves with a given item, and positions of halves that can cover any item.
     _by_item: dict[int, dict[str, list[int]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
     _broad: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
 
@@ -244,13 +244,13 @@ class _Index:
             candidates = [self._by_item[number].get(each.items[0], []), self._broad[number]]
             if sum(map(len, candidates)) < sum(map(len, places)):
                 places = candidates
-        # Each list of places is in the order of the policies.
+        # Each list of positions is in the order of the policies.
         firsts = (next((place for place in some if self.halves[place][1].covers(half)), None) for some in places)
         return min((self.halves[place][0] for place in firsts if place is not None), default=None)
 
 
 def _indexed(half: RuleHalf) -> Iterator[NameSet | None]:
-    """Yield the sets by which halves are found; None stands for users of several kinds."""
+    """Yield the sets by which halves are indexed; None if users are inverted."""
     yield from half.sets
     yield half.groups
     if any(each.inverted for each in half.users):
@@ -260,7 +260,7 @@ def _indexed(half: RuleHalf) -> Iterator[NameSet | None]:
 
 
 def warn_of_shadowed(context: Context, places: Sequence[Place], policies: Sequence[Policy]) -> None:
-    """Warn of each policy that earlier ones always shadow; `places` are those of the policies."""
+    """Warn of each policy that earlier policies shadow; `places` are the places of the policies."""
     earlier = _Index(), _Index()
     for number, (place, policy) in enumerate(zip(places, policies, strict=True)):
         halves = [(index, half) for rule in policy.rules for index, half in zip(earlier, halves_of(rule), strict=True)]

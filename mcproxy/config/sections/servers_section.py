@@ -37,7 +37,7 @@ _OWN_GROUP = "apiregistration.k8s.io"
 def build_api_services(
     context: Context, server: Place, backend: Backend, clusters: ListSection[ClusterConfig]
 ) -> tuple[APIService, ...]:
-    """Return the API services of the server at `server`, without those that are wrong (reported)."""
+    """Return the valid API services of the server at `server`; report invalid ones."""
     written = server.get("apiServices")
     if written is None:
         return ()
@@ -67,9 +67,9 @@ def build_api_services(
 
 
 def authority(backend: Backend, cluster: ClusterConfig | None) -> str:
-    """Return `APIService.authority` for the API server of the entry `cluster`, on a server with `backend`."""
+    """Return `APIService.authority` for the API server `cluster` of a server with `backend`."""
     if cluster is None:
-        return ""  # its entry has errors
+        return ""  # the cluster's entry has errors
     if cluster.identity is UpstreamIdentity.IMPERSONATE:
         return cluster.name
     if isinstance(backend, ClusterBackend):
@@ -80,7 +80,7 @@ def authority(backend: Backend, cluster: ClusterConfig | None) -> str:
 
 
 def _serves_clusters_alone(server: Place, backend: Backend) -> bool:
-    """Return whether the backend is several clusters; an invalid one, which was reported, counts by its key."""
+    """Return whether the backend is several clusters. For an invalid backend (reported), its key decides."""
     written = server.get("backend")
     return isinstance(backend, ClustersBackend) and written is not None and written.has("clusters")
 
@@ -116,7 +116,7 @@ _FORM = "write scheme://host or scheme://host:port, such as https://headlamp.exa
 
 
 def cors(context: Context, place: Place | None) -> CORS | None:
-    """Return the allowed origins as browsers send them; ill-formed and doubled ones are reported."""
+    """Return the allowed origins in the form that browsers send; report malformed and duplicate origins."""
     if place is None:
         return None
     found: dict[str, Place] = {}
@@ -174,12 +174,12 @@ def _is_host(host: str) -> bool:
 
 
 def _may_serve_api(listener: Place) -> bool:
-    """Whether servers are on a listener by default; not on one for something unknown (reported)."""
+    """Whether a listener has all servers by default; false if its `serves` is invalid (reported)."""
     return not listener.has("serves") or listener.text("serves") == Serves.API
 
 
 def _listeners(context: Context, server: Place, listeners: ListSection[ListenerConfig]) -> tuple[str, ...]:
-    """Return the listeners that a server is on; those that serve something else are reported."""
+    """Return the listeners of a server; report listeners that do not serve API."""
     written = server.get("listeners")
     if written is None:
         return tuple(name for name, listener in listeners.by_name.items() if _may_serve_api(listener.place))
@@ -230,7 +230,7 @@ def _sessions(context: Context, server: Place) -> SessionsConfig:
 
 
 def _backend(context: Context, place: Place | None, sections: Sections) -> Backend:
-    """Return the backend with its names checked; without clusters if it is wrong, so that other checks continue."""
+    """Return the backend with checked names. An invalid backend has no clusters, so that other checks can continue."""
     clusters = sections.clusters.names
     one = place.get("cluster") if place is not None else None
     several = place.get("clusters") if place is not None else None

@@ -68,7 +68,7 @@ def _check_unreachable(context: Context, place: Place, export: ServiceExport) ->
 
 
 def _ports(context: Context, export: Place) -> tuple[ServicePort, ...]:
-    """Return the ports; the names and the pairs of port and protocol must be distinct, as in a Service."""
+    """Return the ports. Names, and pairs of port and protocol, must be unique, as in a Service."""
     entries = list(export.children("ports"))
     names: dict[str, Place] = {}
     numbers: dict[tuple[int, str], Place] = {}
@@ -90,7 +90,7 @@ def _ports(context: Context, export: Place) -> tuple[ServicePort, ...]:
 
 
 def _unique_services(context: Context, exports: ListSection[ServiceExport]) -> None:
-    """Report a Service that two entries write to one cluster: they would overwrite each other."""
+    """Report two entries that write the same Service to one cluster, because they would overwrite each other."""
     claims: dict[tuple[str, str, str, ExportAs], Place] = {}
     for place, value in exports.valid:
         for cluster in value.to:
@@ -104,7 +104,7 @@ def _unique_services(context: Context, exports: ListSection[ServiceExport]) -> N
 
 
 def _one_lease(context: Context, exports: ListSection[ServiceExport]) -> None:
-    """Report entries that write to one cluster by different Leases: two daemons could write to it at one time."""
+    """Report entries with different Leases for one cluster, because two daemons could write to it at the same time."""
     leases: dict[str, tuple[Place, LeaseName]] = {}
     for place, value in exports.valid:
         for cluster in value.to:
@@ -136,10 +136,10 @@ def _whole_clusters(names: Sequence[str], servers: Sequence[Server]) -> tuple[st
 
 
 def pod_networks(context: Context, place: Place | None, *, reached_here: bool = False) -> tuple[IPNetwork, ...]:
-    """Return the networks listed at `place`, in which pods may be; networks that never contain pods are reported.
+    """Return the pod networks listed at `place`; report networks that never contain pods.
 
-    `reached_here`: this machine connects to the addresses, so loopback and link-local ones are possible, for pods or
-    services of this machine; clusters accept none of them in EndpointSlices.
+    `reached_here`: this machine connects to the addresses, so loopback and link-local addresses are possible, for pods
+    or services of this machine. Clusters do not accept such addresses in EndpointSlices.
     """
     found: list[IPNetwork] = []
     for item in place.items() if place is not None else ():

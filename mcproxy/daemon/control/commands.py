@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class CommandTarget(Protocol):
-    """The daemon, as far as commands use it (`daemon.lifecycle.Daemon`)."""
+    """The interface of the daemon (`daemon.lifecycle.Daemon`) that commands use."""
 
     @property
     def path(self) -> str:
@@ -38,17 +38,17 @@ class CommandTarget(Protocol):
         """Return the status document (`daemon.status`), for JSON."""
 
     def reload(self) -> Awaitable[ReloadResult]:
-        """Reload; return the result of the first reload that starts from now on."""
+        """Request a reload; return the result of the first reload that starts after this call."""
 
     def upgrade(self) -> Awaitable[Successor]:
-        """Start the new program and end when it serves. Raises DaemonError, with nothing changed."""
+        """Start the new program, and end this one once it serves. If it raises DaemonError, nothing has changed."""
 
     async def compare(self, path: str) -> tuple[Loaded, tuple[ConfigChange, ...]]:
-        """Load the file `path`; return it with what it changes. Raises ConfigErrors."""
+        """Load the file `path`; return it with its changes to the configuration in force. Raises ConfigErrors."""
 
     @property
     def layouts(self) -> Mapping[str, Sequence[str]]:
-        """The members in the order of their places in resource versions, by the aggregate's name."""
+        """The members in the order of their positions in resource versions, by the aggregate's name."""
 
     async def effective_configuration(self, form: str) -> str:
         """Return the configuration in force as text, secrets masked, in a form of `config.dump.FORMS`."""
@@ -67,7 +67,7 @@ def commands_of(daemon: CommandTarget) -> dict[str, Command]:
 
 
 async def _reload(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
-    """Reload, if `file` is missing or the daemon's file. `salt` and `environ` are those of `environment_digests`."""
+    """Reload if `file` is absent or is the daemon's file. `environment_digests` describes `salt` and `environ`."""
     refused = _refusal(daemon, request)
     if refused is not None:
         return refused
@@ -84,7 +84,7 @@ async def _reload(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
 
 
 async def _upgrade(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
-    """Replace the program; the request is that of a reload."""
+    """Replace the running program by the installed one. The request has the fields of a reload."""
     refused = _refusal(daemon, request)
     if refused is not None:
         return refused
@@ -105,7 +105,7 @@ async def _upgrade(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
 
 
 def _refusal(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer | None:
-    """Return the answer if the daemon runs another file than the request names, or does not serve."""
+    """Return an error if the daemon runs another file than the request names, or does not serve; else None."""
     refused = _file_mismatch(daemon, request)
     if refused is not None:
         return refused
@@ -123,7 +123,7 @@ def _file_mismatch(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer 
 
 
 def _stale_variables(request: Mapping[str, Any]) -> list[str]:
-    """Return a warning for each environment variable that the caller has with another value."""
+    """Return a warning for each environment variable whose value differs between the caller and the daemon."""
     return [
         f"the environment variable {name} has another value here than in the daemon, which keeps the environment "
         "of its start: restart it to use this value"
@@ -148,7 +148,7 @@ async def _diff(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
 
 
 async def _layouts(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
-    """Return the places of members in the resource versions of each aggregate in force."""
+    """Return the positions of members in the resource versions of each aggregate in force."""
     refused = _refusal(daemon, request)
     if refused is not None:
         return refused
@@ -170,9 +170,9 @@ async def _dump(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
 
 
 async def _status(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
-    """Return the status document; without the figures of the service if `brief` is true.
+    """Return the status document, without the figures of the service if `brief` is true.
 
-    Refused if the request names another `file` than the daemon's.
+    An error if the request names another `file` than the daemon's.
     """
     refused = _file_mismatch(daemon, request)
     if refused is not None:

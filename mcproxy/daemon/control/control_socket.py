@@ -1,7 +1,7 @@
 """The control socket: a unix socket over which the daemon's owner and root send commands (reload, diff, status).
 
-Requests and answers are JSON objects, one a line. The peer's user comes from the kernel (SO_PEERCRED), not from the
-file mode alone; requests are bounded in length, time and number of connections. It is never TCP.
+Requests and answers are JSON objects, one per line. Besides the file mode, the user of the peer is checked, which the
+kernel provides (SO_PEERCRED). Length and time of requests and number of connections are limited. It is never TCP.
 
     {"command": "reload", "file": "/etc/mcproxy/mcproxy.yaml"}
     {"ok": true, "file": "/etc/mcproxy/mcproxy.yaml", "warnings": [], "seconds": 0.12}
@@ -31,9 +31,9 @@ from mcproxy.daemon.errors import DaemonError
 log = Logger(__name__)
 
 MAX_REQUEST = 64 * 1024
-"""Bytes of a request line."""
+"""Greatest length of a request line (bytes)."""
 REQUEST_TIMEOUT = 10.0
-"""Seconds for a request line to arrive; an answer may take as long as a reload does."""
+"""Seconds within which a request line must arrive. Answers have no limit, since a reload takes long."""
 MAX_CONNECTIONS = 16
 
 
@@ -54,7 +54,7 @@ Command = Callable[[Mapping[str, Any]], Awaitable[Answer]]
 
 
 def is_permitted(uid: int, owner: int) -> bool:
-    """Return whether the user `uid` may send commands to a daemon that runs as `owner`: that user and root may."""
+    """Return whether the user `uid` may send commands to a daemon that runs as `owner`: true for `owner` and root."""
     return uid in (0, owner)
 
 
@@ -151,7 +151,7 @@ def _refusal(why: str) -> Answer:
 
 
 class ControlFactory(Factory):
-    """Makes the connections, and limits their users and number."""
+    """Creates the protocol of each connection; admits only permitted users and a limited number of connections."""
 
     noisy = False
 
@@ -169,7 +169,7 @@ class ControlFactory(Factory):
         self._open: set[ControlProtocol] = set()
 
     def admits(self, connection: ControlProtocol) -> bool:
-        """Return whether to serve a new connection, before a byte of it is read."""
+        """Return whether to serve a new connection; called before a byte of it is read."""
         uid = self._uid_of(connection.transport.socket)  # type: ignore[union-attr]
         if not is_permitted(uid, self._owner):
             log.warn(
@@ -200,7 +200,7 @@ class ControlFactory(Factory):
 class _Port(unix.Port):
     """A listening unix socket that removes its file only if no other socket has replaced the file.
 
-    Twisted's port removes any file at the path, and raises if there is none, which would leave the descriptor open.
+    Twisted's port removes any file at the path. Without a file it raises, which would leave the descriptor open.
     """
 
     _inode: tuple[int, int] | None = None
@@ -225,9 +225,9 @@ class ControlSocket:
     """The listening control socket."""
 
     def __init__(self, reactor: Any, path: str, commands: Mapping[str, Command], *, owner: int | None = None) -> None:
-        """Bind `path`, mode 0600. Raises DaemonError, with nothing left behind.
+        """Bind `path` with mode 0600. If it raises DaemonError, no socket remains.
 
-        `commands` return a JSON object; `owner` is the permitted user besides root (default: this process's).
+        `commands` return a JSON object. `owner` is the permitted user besides root (default: this process's user).
         """
         self.path = path
         remove_stale_socket(path)
@@ -249,7 +249,7 @@ class ControlSocket:
 
 
 def remove_stale_socket(path: str) -> None:
-    """Remove a socket without a listening process. Raises DaemonError for anything else at `path`."""
+    """Remove a socket on which no process listens. Raises DaemonError for any other file at `path`."""
     if len(os.fsencode(path)) > MAX_PATH:
         raise DaemonError(f"control socket {path}: longer than {MAX_PATH} bytes", todo="choose a shorter path")
     directory = os.path.dirname(path)
@@ -271,7 +271,7 @@ def remove_stale_socket(path: str) -> None:
 
 
 def _make_directory(directory: str) -> None:
-    """Create the socket's directory, mode 0755, but no directory above it: that is more likely a typing error."""
+    """Create the socket's directory, mode 0755. A missing parent directory is an error: the path is likely mistyped."""
     try:
         os.mkdir(directory, 0o755)
     except OSError as error:

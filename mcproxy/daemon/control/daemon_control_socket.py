@@ -1,7 +1,7 @@
 """The life of the daemon's control socket: opened at the start, moved by a reload, freed for another daemon.
 
-While another daemon with the same control socket shuts down, the start waits for it instead of failing: the other
-daemon keeps its listeners and its control socket until its tunnels have ended, for at most `drainTimeout`.
+While another daemon with the same control socket shuts down, a starting daemon waits for it. The other daemon keeps
+its listeners and its control socket until its tunnels have ended, for at most `drainTimeout`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MAX_ANSWER = 64 * 1024
 
 
 class DaemonControlSocket:
-    """The control socket of a daemon, which may have none."""
+    """The optional control socket of a daemon."""
 
     def __init__(self, reactor: Any, commands: Callable[[], Mapping[str, Command]]) -> None:
         self._reactor = reactor
@@ -43,9 +43,9 @@ class DaemonControlSocket:
         self._freed = False
 
     async def claim(self, config: Config) -> None:
-        """Open the control socket; wait first for a daemon that has it and is shutting down.
+        """Open the control socket; first wait until a daemon that is shutting down has freed it.
 
-        On an error: raises DaemonError if the file sets its path; else the daemon runs without a control socket.
+        On an error: raise DaemonError if the configuration sets the path; else run without a control socket.
         """
         try:
             try:
@@ -61,9 +61,9 @@ class DaemonControlSocket:
 
     @contextlib.contextmanager
     def moved(self, before: Config, after: Config) -> Iterator[None]:
-        """Keep both open within this context if `after` has another path; the old one stays if the block raises.
+        """If `after` has another path, keep both sockets open in this context; if the block raises, the old one.
 
-        Raises DaemonError as `claim`.
+        Raises DaemonError as `claim` does.
         """
         if not self._changes_path(before, after):
             yield
@@ -92,7 +92,7 @@ class DaemonControlSocket:
             self._socket = ControlSocket(self._reactor, path, self._commands())
 
     def _changes_path(self, before: Config, after: Config) -> bool:
-        """Whether `after` has another control socket; one whose path the daemon chose stays."""
+        """Whether `after` needs another control socket. An open socket at the default path stays."""
         if after.daemon.control_socket_is_default and before.daemon.control_socket_is_default:
             return self._socket is None
         return after.daemon.control_socket != before.daemon.control_socket
@@ -114,7 +114,7 @@ class DaemonControlSocket:
 
 
 def _warn_missing(config: Config, error: DaemonError) -> None:
-    """Warn that there is no control socket; raise the error if the file sets its path."""
+    """Raise the error if the configuration sets the path; else warn that there is no control socket."""
     if not config.daemon.control_socket_is_default:
         raise error
     log.warn(
@@ -128,12 +128,12 @@ def _warn_missing(config: Config, error: DaemonError) -> None:
 async def wait_for_predecessor(reactor: Any, path: str) -> None:
     """Wait until the daemon that listens on the control socket `path` has freed it, if it is shutting down.
 
-    Raises `ControlSocketInUse` if it is not, or does not answer, or does not end within the time that it announced.
+    Raises `ControlSocketInUse` if that daemon is not shutting down, does not answer, or exceeds its announced time.
     """
     deadline: float | None = None
     hung_up = False
     while (status := await status_of(reactor, path)) is not None:
-        if not status and not hung_up:  # the daemon closed the socket while this connection was queued: query once more
+        if not status and not hung_up:  # the daemon closed the socket while this connection was queued: retry once
             hung_up = True
             await deferLater(reactor, _POLL)
             continue
@@ -159,9 +159,9 @@ async def wait_for_predecessor(reactor: Any, path: str) -> None:
 async def status_of(
     reactor: Any, path: str, uid_of: Callable[[socket.socket], int] = peer_uid
 ) -> dict[str, Any] | None:
-    """Return the status of the daemon at `path`; None if no process listens there any more, {} without an answer.
+    """Return the status of the daemon at `path`; None if no process listens there, {} if it does not answer.
 
-    Only processes of root and of this process's user are queried: a process of another user is not our daemon.
+    Only processes of root and of this process's user are queried, because no other user runs this daemon.
     """
     factory = _StatusFactory(uid_of)
     reactor.connectUNIX(path, factory, timeout=_QUERY_TIMEOUT)
@@ -169,7 +169,7 @@ async def status_of(
         line = await factory.line.addTimeout(_QUERY_TIMEOUT, reactor)
     except ConnectError:
         return None
-    except Exception:  # a timeout, or it closed the connection
+    except Exception:  # a timeout, or the daemon closed the connection
         return {}
     try:
         answer = json.loads(line)

@@ -1,8 +1,8 @@
 """Environment variables that differ between a daemon and the process that requests a reload.
 
 A daemon keeps the environment of its start; systemd passes a changed EnvironmentFile= to ExecReload= only.
-So `mcproxy reload` sends a keyed digest of each variable that the file names, and the daemon warns of those that
-differ: only a restart applies them. Values are never sent.
+So `mcproxy reload` sends a keyed digest of each variable that the configuration names, never its value. The daemon
+warns of variables that differ, because only a restart applies them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _MAX_VARIABLES = 256
 
 
 def digests(variables: Mapping[str, str]) -> dict[str, Any]:
-    """Return the members of a request that carry `variables`."""
+    """Return the fields of a request that carry the digests of `variables`."""
     salt = os.urandom(16).hex()
     return {"salt": salt, "environ": {name: _digest(salt, value) for name, value in variables.items()}}
 
 
 def differing_variables(request: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of the variables of a request that have another value, or none, in `environ`."""
+    """Return the names of the request's variables that are unset or have another value in `environ`."""
     salt, sent = request.get("salt"), request.get("environ")
     if not isinstance(salt, str) or not isinstance(sent, dict) or len(sent) > _MAX_VARIABLES:
         return ()

@@ -1,9 +1,9 @@
-"""Admin listeners with several processes: a worker asks the supervisor, which asks all children.
+"""Admin listeners with several processes: a worker queries the supervisor, which queries all children.
 
     worker      admin(what, …) + memory file  -> supervisor    writes the answer into the file
     supervisor  requests                      -> each worker   its requests in flight
 
-Texts are passed in memory files: they may have megabytes, which would block the reactor as a JSON message.
+Texts are passed in memory files, because they can have megabytes, which would block the reactor as a JSON message.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from mcproxy.kube.status import retry_after
 from mcproxy.proxy.admin.admin_interface import AdminSource
 
 _KIND = "admin"
-_UNANSWERED = (ProcessLost, ProcessError, OSError)  # OSError: no descriptor is free for the memory file
+_UNANSWERED = (ProcessLost, ProcessError, OSError)  # OSError: no free descriptor for the memory file
 TIMEOUT = 10.0
-"""Timeout of the supervisor's answer in seconds; that of a child's answer is shorter."""
+"""Timeout of the supervisor's answer in seconds. The timeout of a child's answer is shorter."""
 
 
 class AdminRelay:
@@ -81,7 +81,7 @@ class ChannelAdmin:
         return (await self._text("config")).decode()
 
     async def checks(self) -> Sequence[Check]:
-        """Return the supervisor's checks; without an answer, a check that says so, since this process still serves."""
+        """Return the supervisor's checks. If it does not answer, return a check about that, as this process serves."""
         try:
             answer = json.loads(await self._ask("checks"))
         except _UNANSWERED:

@@ -1,13 +1,13 @@
 """A child of the supervisor, a worker or the keeper: `python -m mcproxy.daemon.processes NAME DESCRIPTOR`.
 
-It runs a `SingleProcessService`, as a daemon of one process does, driven by the supervisor over the channel:
+It runs a `SingleProcessService`, as a daemon of one process does. The supervisor drives it over the channel:
 
     start -> prepare -> commit -> (prepare -> commit | discard)* -> begin_shutdown -> drain -> stop_accepting -> finish
                                                                     retire: another process serves its sockets now
 
-Nothing else stops it: signals to the whole process group are ignored, and TERM requests a successor from the
-supervisor. When the supervisor dies, it closes its listening sockets, cuts tunnels, answers short requests, and ends
-within a few seconds.
+It ignores signals to the whole process group; at SIGTERM it requests a successor from the supervisor. When the
+supervisor dies, the child closes its listening sockets, cuts tunnels, answers short requests, and ends within a few
+seconds.
 """
 
 from __future__ import annotations
@@ -64,18 +64,18 @@ class Start:
     observer: LineObserver
     sockets: InheritedSockets
     descriptors: Mapping[str, int]
-    """The descriptors by name, as the supervisor passes them; each is the child's own."""
+    """The descriptors by name, as the supervisor passes them. The child owns each of them."""
     role: str
     name: str
     index: int
     column: int
-    """Of shared memory."""
+    """Its column of shared memory."""
     secret: bytes
-    """Random; all children of a supervisor have the same."""
+    """A random key, the same in all children of a supervisor."""
 
 
 def make_parts(start: Start) -> ProcessParts:
-    """Return the parts, and register the handlers of their messages with the channel."""
+    """Return the parts of the process, and register the handlers of their messages with the channel."""
     start.observer.divert = CommonLog(start.channel).divert
     health = ChannelHealth(start.channel, start.reactor)
     start.channel.on("lead", lambda message: health.lead(message["leads"]))
@@ -104,8 +104,8 @@ def make_parts(start: Start) -> ProcessParts:
 def config_of_process(config: model.Config, index: int | None, workers: int) -> model.Config:
     """Return `config` with one process's share of each cluster's `connections.maxConnections`.
 
-    `index` is the worker's, from 0; None: the keeper's, which has a share if there are aggregates. The shares add up to
-    the limit, but each process may have one connection.
+    `index` is the worker's, from 0; None is the keeper, which has a share if there are aggregates. The shares add up to
+    the limit, except that each process can have at least one connection.
     """
     aggregates = any(server.merges_documents for server in config.servers)
     processes = workers + aggregates
@@ -141,10 +141,10 @@ class ChildProcess:
         self._service: SingleProcessService | None = None
         self._prepared: PreparedConfig | None = None
         self._keeper: Keeper | None = None
-        self._index: int | None = None  # a worker's
+        self._index: int | None = None  # of a worker
         self._name = name
         self._accepting = True
-        self._finishing = False  # it finishes its requests, and ends then
+        self._finishing = False  # the process finishes its requests and then ends
         self._ending = False
         handlers = {
             "start": self._start,
@@ -172,7 +172,7 @@ class ChildProcess:
 
     @property
     def _cut(self) -> dict[str, int]:
-        """The requests that were cut, by kind; workers count those that they relay to the keeper."""
+        """The number of cut requests by kind. Workers also count requests that they relay to the keeper."""
         return {} if self._service is None or self._keeper is not None else dict(self._service.cut)
 
     @property
@@ -181,7 +181,7 @@ class ChildProcess:
         assert self._service is not None, "not started"
         return self._service
 
-    # -- what the supervisor says -----------------------------------------------------------------------------------
+    # -- messages of the supervisor ---------------------------------------------------------------------------------
 
     def _start(self, message: ChannelMessage) -> Fields:
         start = Start(
@@ -211,7 +211,7 @@ class ChildProcess:
         return {"open": 0 if self._service is None else self._service.running}
 
     def _send_counts(self) -> None:
-        """Send the supervisor the counts since the last time."""
+        """Send the supervisor the counts since the previous report."""
         if self._service is not None:
             while counted := self._service.metrics.take():
                 self._channel.tell("counted", changes=counted)
@@ -241,7 +241,7 @@ class ChildProcess:
         self._observer.configure(prepared.config.logging)
 
     def _use_sockets(self, message: ChannelMessage) -> None:
-        """Other sockets of the addresses in force than before: some are lent while another worker is away."""
+        """Replace the sockets of the addresses in force: some are lent while another worker is not running."""
         self._sockets.prepare(zip(message["addresses"], message.fds, strict=True))
         self._sockets.commit(live.socket for live in self.service.listeners)
 
@@ -302,7 +302,7 @@ class ChildProcess:
     # -- its end ----------------------------------------------------------------------------------------------------
 
     def terminate(self) -> None:
-        """SIGTERM: ask for a successor, and end as it takes over; without a supervisor, end at once."""
+        """SIGTERM: request a successor, and end when it takes over. Without a supervisor, end at once."""
         if self._channel.lost or self._service is None or self._service.runtime is None:
             self.end(at_once=True)
         else:
@@ -324,7 +324,7 @@ class ChildProcess:
         Deferred.fromCoroutine(self._end_alone(self._service)).addErrback(self._end_failed)
 
     async def _end_alone(self, service: SingleProcessService) -> None:
-        """Complete a shutdown without the supervisor, in a few seconds; the keeper waits until no worker needs it."""
+        """Shut down without the supervisor, within a few seconds. The keeper waits until no worker needs it."""
         service.begin_shutdown()
         self._stop_accepting()
         if self._keeper is not None:
@@ -344,7 +344,7 @@ class ChildProcess:
         self.end(at_once=True)
 
     def end(self, *, at_once: bool = False) -> None:
-        """End the process; `at_once`: and cut its requests."""
+        """End the process; with `at_once`, cut its requests."""
         if self._ending:
             return
         self._ending = True
@@ -356,7 +356,7 @@ class ChildProcess:
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:
-    """Do nothing. Unlike SIG_IGN, exec plugins do not inherit it; they would ignore the signal, too."""
+    """Do nothing. Exec plugins would inherit SIG_IGN and ignore the signal, too; they do not inherit this handler."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -374,7 +374,7 @@ def main(arguments: Sequence[str]) -> int:
     process = ChildProcess(reactor, Channel(reactor, end), observer, name)
 
     def started() -> None:
-        # Now, since the reactor has installed its own handlers when it started.
+        # Only now, because the reactor installs its own handlers at its start.
         def handler(number: int, frame: FrameType | None) -> None:
             reactor.callFromThread(process.terminate)
 

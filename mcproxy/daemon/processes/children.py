@@ -1,8 +1,8 @@
 """All living children of the supervisor: their processes, their channels, and whether they answer.
 
-`processes.slots` replaces children, `processes.config_rollout` gives them configurations. Children get a configuration
-pickled, in a memory file (memfd_create(2)): parent and child are the same program, and children read pickles from the
-supervisor only. A descriptor can be passed many times, so all children and their successors read the same pages.
+`processes.slots` replaces children, `processes.config_rollout` sends them configurations. A configuration is a pickle
+in a memory file (memfd_create(2)). This is safe: parent and child are the same program, and children read pickles from
+the supervisor only. One descriptor is passed many times, so all children and their successors read the same pages.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ CHILD_MODULE = "mcproxy.daemon.processes"
 HEARTBEAT = 1.0
 """Seconds between two pings of a child."""
 SILENCE = 10.0
-"""Seconds without an answer after which a child is killed."""
+"""Seconds without an answer to pings after which a child is killed."""
 STARTING = 30.0
-"""The same until the first answer: an interpreter imports everything before (0.7 s on an idle core)."""
+"""The same before the first answer, until which an interpreter imports everything (0.7 s on an idle core)."""
 
 
 class Role(enum.StrEnum):
@@ -48,20 +48,20 @@ class Role(enum.StrEnum):
 
 
 class Child:
-    """One process. If it is replaced, its successor is another Child with the same name."""
+    """A worker or keeper process. Its successor is another Child with the same name."""
 
     def __init__(self, role: Role, index: int, column: int, channel: Channel, now: float) -> None:
         self.role = role
         self.index = index
         self.column = column
-        """Its column of shared memory, as long as it lives."""
+        """The column of shared memory that the process has while it lives."""
         self.name = f"{role}-{index}" if role is Role.WORKER else str(role)
         self.channel = channel
         self.interpreter: Interpreter
         self.ended = False
-        """It is reaped."""
+        """Whether the process is reaped."""
         self.killed = False
-        """The supervisor itself ended it."""
+        """Whether the supervisor itself killed the process."""
         self._status = 0
         self._waiting: list[Deferred[int]] = []
         self.started_at = now
@@ -70,16 +70,16 @@ class Child:
         """Whether it has answered a ping."""
         self.pinged = False
         self.open = 0
-        """Its open requests, as reported with the last ping or figures."""
+        """The number of its open requests, from the last ping or figures."""
         self.retiring = False
-        """It only finishes its requests; nothing replaces it."""
+        """Whether the process only finishes its requests, after which it is not replaced."""
 
     @property
     def pid(self) -> int:
         return self.interpreter.pid
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the process (SIGKILL)."""
         self.killed = True
         self.interpreter.signal(signal.SIGKILL)
 
@@ -96,12 +96,12 @@ class Child:
         return ended
 
     def reaped(self, status: int) -> None:
-        """Its process has ended (`Children`)."""
+        """Handle the end of the process; called by `Children`."""
         self.ended = True
         self._status = status
         waiting, self._waiting = self._waiting, []
         for each in waiting:
-            if not each.called:  # its waiting has timed out
+            if not each.called:  # the wait has timed out
                 each.callback(status)
 
 
@@ -121,15 +121,15 @@ class Children:
         self._heartbeat.clock = reactor
         self._beat_at = 0.0
         self.leader: Child | None = None
-        """The worker that checks health and rights for all; chosen by the supervisor."""
+        """The worker that checks health and rights for all processes; the supervisor chooses it."""
 
     def __iter__(self) -> Iterator[Child]:
         return iter(tuple(self._children))
 
-    # -- for the parts of the daemon that have something in each process ----------------------------------------------
+    # -- for parts of the daemon that communicate with each process ---------------------------------------------------
 
     def on(self, kind: str, handler: ChildHandler) -> None:
-        """Let `handler` take the messages of a kind from every child (`Channel.on`). Raises ValueError for a second."""
+        """Register `handler` for the messages of a kind from every child (`Channel.on`)."""
         if kind in self._handlers:
             raise ValueError(f"two handlers of {kind}")
         self._handlers[kind] = handler
@@ -143,7 +143,7 @@ class Children:
                 child.channel.tell(kind, **fields)
 
     def ask_all(self, kind: str, *, timeout: float) -> Deferred[None]:
-        """Ask every child that has started; the result comes when each has answered, has failed, or is late."""
+        """Send a request to every started child. The Deferred fires when each has answered, failed or timed out."""
         asked = [
             Deferred.fromCoroutine(child.channel.ask(kind, timeout=timeout))
             for child in self._children
@@ -152,11 +152,11 @@ class Children:
         return DeferredList(asked, consumeErrors=True).addCallback(lambda _: None)
 
     def on_started(self, callback: Callable[[Child], None]) -> None:
-        """Call `callback` with each new child whose channel is up, before its first configuration."""
+        """Call `callback` with each new child when its channel is open, before its first configuration."""
         self._on_started.append(callback)
 
     def on_lost(self, callback: Callable[[Child], None]) -> None:
-        """Call `callback` with each child that has ended and is reaped, before its successor starts."""
+        """Call `callback` with each child that is reaped, before its successor starts."""
         self._on_lost.append(callback)
 
     # -- for the supervisor ------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ class Children:
         return child
 
     async def start(self, child: Child, fds: Sequence[int], **fields: Any) -> Fields:
-        """Send a child its properties, call the callbacks of `on_started`, return its answer. Raises ProcessLost."""
+        """Send a child its properties, call the `on_started` callbacks, and return its answer. Raises ProcessLost."""
         answer = await child.channel.ask("start", fds, timeout=None, **fields)
         child.answered = True
         child.heard_at = self._reactor.seconds()
@@ -193,7 +193,7 @@ class Children:
         return answer
 
     def end_all(self, timeout: float) -> None:
-        """Wait, blocking, at most `timeout` seconds for all to end, and kill the rest, at the end of the daemon."""
+        """Block at most `timeout` seconds until all children have ended; kill the others. For the end of the daemon."""
         if self._heartbeat.running:
             self._heartbeat.stop()
         deadline = self._reactor.seconds() + timeout
@@ -206,9 +206,9 @@ class Children:
         self._children.clear()
 
     def _free_column(self, role: Role, index: int) -> int:
-        """Return `index`, the last one for the keeper; another one if a retiring child still has that column.
+        """Return a free column: `index` (the last column for the keeper) or, if a retiring child has that, another one.
 
-        Raises DaemonError if all are taken.
+        Raises DaemonError if all columns are taken.
         """
         taken = {child.column for child in self._children}
         wanted = index if role is Role.WORKER else KEEPER_COLUMN
@@ -226,7 +226,7 @@ class Children:
 
     def _reaped(self, child: Child, status: int) -> None:
         self._children.remove(child)
-        child.channel.close_after_rest()  # its end may be noticed before its last answer
+        child.channel.close_after_rest()  # the end can be noticed before the last answer
         if not self._children:
             self._heartbeat.stop()
         for callback in self._on_lost:
@@ -242,7 +242,7 @@ class Children:
 
     def _beat(self) -> None:
         now = self._reactor.seconds()
-        if now - self._beat_at > 3 * HEARTBEAT:  # this process was stopped, not the children
+        if now - self._beat_at > 3 * HEARTBEAT:  # this process itself was stopped (SIGSTOP), not the children
             for child in self._children:
                 child.heard_at = now
         self._beat_at = now
@@ -265,7 +265,7 @@ class Children:
                 )
 
     async def ping(self, child: Child, timeout: float | None = None) -> None:
-        """Ping a child and ask for the number of its requests. Raises ProcessTimeoutError."""
+        """Ping a child, which returns the number of its open requests. Raises ProcessTimeoutError."""
         try:
             answer = await child.channel.ask("ping", timeout=timeout)
         except ProcessLost:
@@ -280,9 +280,9 @@ class Interpreter:
     """The process of one child."""
 
     def __init__(self, reactor: Any, name: str, end: socket.socket, ended: Callable[[int], None]) -> None:
-        """Start it. `end` is its end of the channel, which the caller closes; raises OSError and DaemonError.
+        """Start the process; the caller closes `end`, its end of the channel. Raises OSError and DaemonError.
 
-        `ended` is called once, with the exit status (negative: the signal that ended it), when the process is reaped.
+        When the process is reaped, `ended` is called with its exit status (negative: the signal that ended it).
         """
         self._reactor = reactor
         self._ended = ended
@@ -308,16 +308,16 @@ class Interpreter:
 
     @property
     def running(self) -> bool:
-        """Whether it is not reaped yet."""
+        """Whether the process is not reaped yet."""
         return self._process.returncode is None
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal; nothing happens if it has ended."""
+        """Send a signal, unless the process has ended."""
         if self.running:
             self._process.send_signal(number)
 
     def wait(self, timeout: float) -> bool:
-        """Wait, blocking, at most `timeout` seconds; return whether it has ended. Used at the end of the daemon."""
+        """Block at most `timeout` seconds; return whether the process has ended. For the end of the daemon."""
         try:
             self._process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -331,7 +331,7 @@ class Interpreter:
         return "child"
 
     def doRead(self) -> Any:
-        """Reap: the pidfd has become readable."""
+        """Reap the process when its pidfd becomes readable."""
         status = self._process.poll()
         if status is not None:
             self.forget()
@@ -342,7 +342,7 @@ class Interpreter:
         self.forget()
 
     def forget(self) -> None:
-        """Stop watching it. A second call does nothing."""
+        """Stop watching the process. A second call does nothing."""
         if self._pidfd >= 0:
             self._reactor.removeReader(self)
             os.close(self._pidfd)
@@ -350,7 +350,7 @@ class Interpreter:
 
 
 async def gather_results(work: Iterable[Coroutine[Deferred[Any], Any, Any]]) -> list[Any]:
-    """Await all at the same time, and return the result of each, or the exception that it raised."""
+    """Await all coroutines at the same time; return each one's result, or the exception that it raised."""
     results: list[tuple[bool, Any]] = await DeferredList(
         [Deferred.fromCoroutine(each) for each in work], consumeErrors=True
     )
@@ -358,7 +358,7 @@ async def gather_results(work: Iterable[Coroutine[Deferred[Any], Any, Any]]) -> 
 
 
 def config_to_memory(config: model.Config) -> int:
-    """Return a descriptor with `config`. The caller closes it; raises OSError."""
+    """Return the descriptor of a memory file with `config`; the caller closes it. Raises OSError."""
     descriptor = os.memfd_create("mcproxy-config")
     try:
         with open(descriptor, "wb", closefd=False) as file:
@@ -372,7 +372,7 @@ def config_to_memory(config: model.Config) -> int:
 def config_from_memory(descriptor: int) -> model.Config:
     """Return the configuration, and close the descriptor."""
     try:
-        # Not read(2): all processes share one offset.
+        # Not read(2), because all processes share one file offset.
         with mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as content:
             config: model.Config = pickle.loads(content)
     finally:

@@ -1,9 +1,9 @@
-"""Writes log lines that each process of a daemon would write only once: an endpoint is out, a token file is unreadable.
+"""Writes one log line if several processes of a daemon log the same fact, such as an endpoint that is out.
 
 Such an event has a field `log_subject`, a tuple of strings. A child passes its line to the supervisor, which writes it
-unless another process has logged the same. With a field `log_state`, "the same" is the same state of the subject, since
-the last change of the state or the last reload; without it, any line about the subject within a minute. The process
-that logged it last may always log it again, since it limits repetition itself.
+unless another process has logged the same. With a field `log_state`, that is the same state of the subject since the
+last change of the state or the last reload. Without it, it is any line about the subject within a minute. The process
+that logged the subject last can always log it again, because it limits repetition itself.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _MOST_SUBJECTS = 10_000
 
 
 class CommonLog:
-    """A child's end."""
+    """The part of a child."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
 
     def divert(self, event: LogEvent, line: str) -> bool:
-        """Send a common event's line to the supervisor; False: this process must write it itself."""
+        """Send the line of an event with `log_subject` to the supervisor, or return False to have it written here."""
         subject = event.get("log_subject")
         if subject is None or self._channel.lost or not isInIOThread():  # type: ignore[no-untyped-call]
             return False
@@ -43,17 +43,17 @@ class CommonLog:
 
 
 class CommonLogs:
-    """The supervisor's end."""
+    """The part of the supervisor."""
 
     def __init__(self, children: Children, clock: IReactorTime, write: Callable[[str], None]) -> None:
-        """`write` takes whole lines."""
+        """`write` writes one line to the log."""
         self._clock = clock
         self._write = write
         self.reloaded()
         children.on("common_log", self._receive)
 
     def reloaded(self) -> None:
-        """Forget the lines about another configuration: the processes do, too."""
+        """Forget the lines logged before a reload, as the processes do."""
         self._once = LogOnce(inf, most=_MOST_SUBJECTS)
 
     def _receive(self, child: Child, message: ChannelMessage) -> None:

@@ -1,7 +1,7 @@
-"""Applies a configuration in all children in two steps, so that it comes into force in all of them or in none.
+"""Applies a configuration in all children by a two-phase commit: in all of them or in none.
 
-Each child prepares it while the one in force stays. When all have prepared it, all commit it, the keeper first; if one
-cannot, all discard it. A child that is replaced meanwhile gets the one that is in force then.
+Each child prepares the new configuration while the old one stays in force. If all succeed, all commit it, the keeper
+first; if one fails, all discard it. A child that is replaced meanwhile gets the configuration then in force.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from mcproxy.daemon.processes.socket_table import PreparedSockets, SocketTable
 log = Logger(__name__)
 
 PREPARE_TIMEOUT = 120.0
-"""Seconds that a child may take to prepare a configuration; one that takes longer is killed."""
+"""Seconds within which a child must prepare a configuration; otherwise it is killed."""
 
 
 @dataclass(eq=False, slots=True)
 class Generation:
-    """A configuration for the children; in force, or prepared."""
+    """A configuration for the children, which is in force or being prepared."""
 
     config: model.Config
     workers: int
     file: int
-    """Descriptor (`children.config_to_memory`)."""
+    """Descriptor of the memory file with it (`children.config_to_memory`)."""
     sockets: PreparedSockets | None
-    """None once it is in force."""
+    """The prepared sockets; None once the configuration is in force."""
     prepared: dict[Slot, Child] = field(default_factory=dict)
-    """The children that have prepared it."""
+    """The children that have prepared the configuration."""
     added: list[Slot] = field(default_factory=list)
-    """Slots that it adds to those in force."""
+    """Slots that the configuration adds."""
     removed: list[Slot] = field(default_factory=list)
-    """Slots that it removes; their children get it too, for their last requests."""
+    """Slots that the configuration removes. Their children get it too, for their last requests."""
     ending: list[Child] = field(default_factory=list)
-    """The children without a slot that have prepared it: a reload's removals apply to their last requests, too."""
+    """Children without a slot that have prepared it, since removals by the reload also end their last requests."""
 
 
 class ConfigRollout:
-    """The configuration in force, and the one that is prepared."""
+    """The configuration in force, and the configuration being prepared."""
 
     def __init__(self, slots: Slots, sockets: SocketTable) -> None:
         self._slots = slots
@@ -61,15 +61,15 @@ class ConfigRollout:
 
     @property
     def newest(self) -> model.Config:
-        """The configuration in force; while the first one is prepared, that one."""
+        """The configuration in force; at the start, the configuration being prepared."""
         generation = self._in_force or self._preparing
         assert generation is not None
         return generation.config
 
     async def prepare(self, config: model.Config) -> Generation:
-        """Have all children prepare `config`; raises the error of the first that failed, with nothing changed in any.
+        """Have all children prepare `config`; `commit` or `discard` must follow.
 
-        `commit` or `discard` must follow.
+        If a child fails, raises its error, with nothing changed in any child.
         """
         workers = worker_count(config.daemon)
         sockets = self._sockets.prepare([listener.bind for listener in config.listeners], workers)
@@ -94,10 +94,10 @@ class ConfigRollout:
         return new
 
     async def _prepare_slot(self, slot: Slot, new: Generation) -> None:
-        """Have the slot's child prepare `new`; if it ends meanwhile, ask its successor, once.
+        """Have the slot's child prepare `new`. If the child ends meanwhile, try its successor, once.
 
-        A child whose start is delayed, since its predecessors ended early, is not waited for: the reload may be the
-        remedy.
+        If the start of a child is delayed because its predecessors ended early, do not wait for it: the reload can
+        solve the problem.
         """
         cause = ""
         for last in (False, True):
@@ -119,7 +119,7 @@ class ConfigRollout:
             )
 
     async def _prepare_removed(self, slot: Slot, new: Generation) -> None:
-        """Have a child that is about to retire prepare `new`; it is not replaced if it ends."""
+        """Have a child that will retire prepare `new`. The child is not replaced if it ends."""
         child = slot.child
         if child is None or not slot.serving:
             return
@@ -130,7 +130,7 @@ class ConfigRollout:
         new.prepared[slot] = child
 
     async def _prepare_ending(self, child: Child, new: Generation) -> None:
-        """Have a child that finishes its requests prepare `new`. A failure in it does not refuse the reload."""
+        """Have a child that finishes its requests prepare `new`. Its failure does not fail the reload."""
         try:
             await self._prepare_child(child, new, ending=True)
         except ProcessLost:
@@ -161,12 +161,12 @@ class ConfigRollout:
         assert new.sockets is not None
         new.sockets.discard()
         os.close(new.file)
-        self._lend_sockets()  # it was postponed meanwhile
+        self._lend_sockets()  # postponed during the preparation
 
     async def commit(self, new: Generation) -> None:
-        """Put `new` in force. It never fails: a child that cannot commit is replaced by one with `new`."""
+        """Put `new` in force. This never fails: a child that cannot commit is replaced by a child with `new`."""
         before, self._in_force = self._in_force, new
-        self._lent.clear()  # each child has only the sockets that it got with `new`
+        self._lent.clear()  # each child now has only its sockets from `new`
         assert new.sockets is not None
         new.sockets.commit()
         new.sockets = None
@@ -182,7 +182,7 @@ class ConfigRollout:
         starting = [slot for slot in self._slots.all() if slot.child is not None and not slot.serving]
         await gather_results(
             self._slots.serving_in(slot) for slot in starting
-        )  # they may still have the old one for a moment
+        )  # they can have the old configuration for a moment
         if before is not None:
             os.close(before.file)
         new.prepared.clear()
@@ -192,9 +192,9 @@ class ConfigRollout:
         self._slots.choose_leader()
 
     async def _commit_slot(self, slot: Slot, child: Child) -> None:
-        if slot.child is None and slot.waiting is None:  # it has ended since it prepared
+        if slot.child is None and slot.waiting is None:  # the child has ended after it prepared
             self._slots.replace(slot, 0.0)
-        try:  # also if it has begun to leave, and serves until its successor does
+        try:  # also a leaving child, which serves until its successor does
             await child.channel.ask("commit", timeout=None)
         except ProcessLost:
             return
@@ -213,8 +213,8 @@ class ConfigRollout:
     async def _prepare_child(self, child: Child, generation: Generation, *, ending: bool = False) -> None:
         """Have a child prepare a configuration.
 
-        Raises ProcessLost, or the child's error. `ending`: its index is none or another child's, and it gets no
-        sockets.
+        Raises ProcessLost, or the child's error. An `ending` child gets no sockets: it has no index, or another child
+        has the same.
         """
         worker = child.role is Role.WORKER and child.index < generation.workers and not ending
         sockets = self._sockets.of_worker(child.index, generation.sockets) if worker else []
@@ -232,7 +232,7 @@ class ConfigRollout:
             raise
 
     async def _catch_up(self, child: Child) -> None:
-        """Put the configuration that is in force into a child, also if a reload changes it meanwhile."""
+        """Put the configuration in force into effect in a child, also if a reload changes it meanwhile."""
         generation: Generation | None = None
         while generation is not self._in_force:
             generation = self._in_force
@@ -242,7 +242,7 @@ class ConfigRollout:
             await child.channel.ask(decided, timeout=None)
 
     def _lend_sockets(self) -> None:
-        """Let the other workers accept the connections queued for one that is away for longer than a start takes."""
+        """Let other workers accept connections queued for a worker whose restart is delayed."""
         serving = self._slots.serving(Role.WORKER)
         if not serving or self._preparing is not None:  # then `commit` does it
             return
@@ -263,5 +263,5 @@ def _wanted_slots(config: model.Config, workers: int) -> list[Slot]:
 
 
 def _operational_first(errors: Sequence[BaseException]) -> BaseException:
-    """Return an operational error if there is one among them, else any."""
+    """Return an operational error among `errors`, or else any of them."""
     return next((error for error in errors if describe(error) is not None), errors[0])

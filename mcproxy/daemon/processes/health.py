@@ -1,14 +1,14 @@
-"""The health of endpoints over several processes: the leader checks, the supervisor relays the results.
+"""Health checks of endpoints with several processes: the leader checks, and the supervisor relays the results.
 
     leader      health_result   -> supervisor -> health_result  all others
     any other   health_soon     -> supervisor -> health_soon    the leader
     any         health_out      -> supervisor -> health_out     all others
     supervisor  health_states   -> a process that has started, before its first configuration
 
-The supervisor evaluates no result. It drops those of a former leader (a process that was stopped, and has continued). A
-process that has lost the supervisor makes its own checks, since no leader can reach it. So does one that has received
-nothing for long from the supervisor, which pings it each second: the supervisor is stopped, and an ejected endpoint
-could not come back otherwise.
+The supervisor only relays results. It drops results of a former leader (a process that was stopped, and has continued).
+A process that has lost the supervisor makes its own checks, because no leader can reach it. So does a process that
+receives nothing from the supervisor for `_SILENCE` seconds. The supervisor pings it each second, so it must be stopped,
+and an ejected endpoint could not come back otherwise.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ log = Logger(__name__)
 _T = TypeVar("_T")
 
 _STATES_A_MESSAGE = 1000
-"""Results of some 500 bytes each."""
+"""Number of results in a message, of some 500 bytes each."""
 _LATELY = 2.0
-"""Seconds for which an endpoint that another process has ejected counts as out."""
+"""Seconds within which a report that another process has ejected an endpoint is valid."""
 _SILENCE_INTERVAL = 5.0
-"""Seconds between two checks whether the supervisor sends anything."""
+"""Seconds between two checks whether the supervisor is silent."""
 _SILENCE = 15.0
-"""Seconds without a message of the supervisor."""
+"""Seconds without a message after which the supervisor counts as silent."""
 
 
 class HealthMemory:
@@ -49,24 +49,24 @@ class HealthMemory:
         self._results: dict[EndpointKey, tuple[float, CheckResult]] = {}
 
     def put(self, result: CheckResult, age: float = 0.0) -> None:
-        """Keep a result that another process got `age` seconds ago; its times are by this process's clock."""
+        """Keep a result which is `age` seconds old; its times are converted to this process's clock."""
         self._results[result.endpoint] = self._clock.seconds() - age, result.aged(-age) if age else result
 
     def get(self, endpoint: EndpointKey, within: float) -> CheckResult | None:
-        """Return the newest result, with its times at present; None if it is older than `within` seconds."""
+        """Return the newest result, with its times brought up to date; None if it is older than `within` seconds."""
         since, result = self._results.get(endpoint, (0.0, None))
         age = max(0.0, self._clock.seconds() - since)
         return None if result is None or age > within else result.aged(age)
 
     def all(self) -> Iterator[tuple[float, CheckResult]]:
-        """Yield for each endpoint the age of its newest result, and the result, with its times at present."""
+        """Yield for each endpoint the age of its newest result, and the result with its times brought up to date."""
         now = self._clock.seconds()
         for since, result in self._results.values():
             age = max(0.0, now - since)
             yield age, result.aged(age)
 
     def keep(self, config: model.Config) -> None:
-        """Forget endpoints that `config` does not have. Call it when `config` is in force everywhere."""
+        """Forget endpoints that `config` does not have. Call it when `config` is in force in all processes."""
         known = {key for cluster in config.clusters for key in endpoint_keys(cluster)}
         self._results = {key: entry for key, entry in self._results.items() if key in known}
 
@@ -106,7 +106,7 @@ class HealthRelay:
 
 
 class ChannelHealth:
-    """A child's part: its `HealthExchange`, over its channel."""
+    """The part of a child: implements `HealthExchange` over its channel."""
 
     def __init__(self, channel: Channel, clock: IReactorTime) -> None:
         self.leads = False
@@ -182,7 +182,7 @@ class ChannelHealth:
             notify(message["setup"], read_cause(message["cause"], message.fields.get("code", "")))
 
     def _check_request(self, message: ChannelMessage) -> None:
-        if self.checks:  # else it was sent before the leader changed
+        if self.checks:  # else the request was sent before the leader changed
             for notify in tuple(self._on_check_request.get((message["cluster"], message["url"]), ())):
                 notify()
 
@@ -191,7 +191,7 @@ class ChannelHealth:
         late, self._silence_checked_at = now - self._silence_checked_at > 2 * _SILENCE_INTERVAL, now
         silent = now - self._channel.heard_at > _SILENCE
         if self.checks == self.leads:
-            if silent and not self.leads and not late:  # late: this process was stopped, with messages unread
+            if silent and not self.leads and not late:  # late: this process was stopped, and has unread messages
                 log.warn(
                     "the supervisor is silent; this process checks the endpoints itself",
                     event="supervisor_silent",

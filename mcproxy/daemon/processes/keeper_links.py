@@ -1,8 +1,8 @@
 """The links between the workers and the keeper, the process that has the caches of aggregates.
 
-The supervisor makes a socket pair for each worker and the keeper when either has started, and sends each its end
-(`keeper_link`). No other process can connect, since there is no address. `proxy.keeper` is imported only if a
-configuration has an aggregate: a worker without any starts sooner.
+When a worker or the keeper has started, the supervisor creates a socket pair between them, and sends each its end
+(`keeper_link`). No other process can connect, because the sockets have no address. `proxy.keeper` is imported only if
+a configuration has an aggregate, so that other workers start faster.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ if TYPE_CHECKING:
     from mcproxy.upstream.upstream_context import UpstreamContext
 
 _LINK = "keeper_link"
-_CLOSE_TIMEOUT = 2.0  # seconds for workers to read what is queued for them
+_CLOSE_TIMEOUT = 2.0  # seconds for workers to read the data queued for them
 _BUFFER = 1024 * 1024  # bytes that the kernel buffers for the other side, at most net.core.wmem_max
 
 
 def needs_keeper(config: model.Config) -> bool:
-    """Whether the file has an aggregate, API services, exports, service discovery or an ingress, or once had
-    exports.
-    """
+    """Whether the configuration has an aggregate, API services, exports, service discovery or an ingress.
+
+    Also true if an earlier configuration had exports."""
     return has_aggregates(config) or needs_services(config)
 
 
 def has_aggregates(config: model.Config) -> bool:
-    """Whether a server of the file has an aggregate or API services, whose requests workers relay to the keeper."""
+    """Whether workers relay requests to the keeper: those to servers with an aggregate or API services."""
     return any(server.merges_documents for server in config.servers)
 
 
 def keeper_config(config: model.Config) -> model.Config:
-    """Return the keeper's part of the configuration: the servers that need it, without listeners and logs of requests.
+    """Return the configuration of the keeper: the servers that need it, without listeners and request logs.
 
     Workers limit the duration of sessions, since they have the credentials.
     """
@@ -93,7 +93,7 @@ class WorkerAggregates:
 
     @classmethod
     def maker(cls, channel: Channel) -> Callable[[Any, UpstreamContext, LazyMemberCaches], WorkerAggregates]:
-        """Return `ProcessParts.make_aggregates` of a worker; `channel` leads to the supervisor."""
+        """Return the `ProcessParts.make_aggregates` of a worker; `channel` is connected to the supervisor."""
 
         def make(reactor: Any, shared: UpstreamContext, caches: LazyMemberCaches) -> WorkerAggregates:
             aggregates = cls(shared.reactor)
@@ -104,7 +104,7 @@ class WorkerAggregates:
 
     @property
     def client(self) -> KeeperClient:
-        """The client of the keeper, made when there first is a keeper or an aggregate."""
+        """The client of the keeper, created when first needed."""
         if self._client is None:
             from mcproxy.proxy.keeper.keeper_client import KeeperClient
 
@@ -117,18 +117,18 @@ class WorkerAggregates:
         clusters: Mapping[str, Cluster],
         reviewers: Callable[[model.SubjectAccessReview], ReviewersByCluster],
     ) -> PreparedAggregates:
-        """Prepare a configuration, for which a worker needs nothing."""
+        """Return the aggregates of a configuration; a worker has nothing to prepare."""
         return _KeeperAggregates(self.client, config) if has_aggregates(config) else NO_AGGREGATES
 
     def follow_availability(self, availability: Availability) -> None:
-        """Do nothing: the keeper marks them as stale."""
+        """Do nothing: the keeper marks API services as stale."""
 
     def figures(self) -> list[Figures]:
-        """Nothing: the keeper has them."""
+        """Return no figures: the keeper has them."""
         return []
 
     def checks(self) -> list[Check]:
-        """Nothing, likewise."""
+        """Return no checks: the keeper has them."""
         return []
 
     def stop(self) -> None:
@@ -149,7 +149,7 @@ class _KeeperAggregates:
         self.handlers: Mapping[str, AggregateHandler] = {name: RelayHandler(client, name) for name in names}
 
     def stale_reviewers(self, server: str, aggregate: str, reviewers: ReviewersByCluster) -> ReviewersByCluster:
-        """Return reviewers that ask the keeper: it knows which members are away, and their last decisions."""
+        """Return reviewers that query the keeper, which knows the unavailable members and their last decisions."""
         from mcproxy.proxy.keeper.keeper_client import KeeperReviewer
 
         return lambda cluster: KeeperReviewer(self._client, server, cluster)
@@ -161,14 +161,14 @@ class _KeeperAggregates:
         return RelayHandler(self._client, backend)
 
     def activate(self) -> None:
-        """Do nothing: the keeper has put it in force before."""
+        """Do nothing: the keeper has put the configuration in force before."""
 
 
 class Keeper:
-    """The keeper's end: accepts links of workers, and answers requests with the configuration of the Service."""
+    """The keeper's end: accepts links of workers, and answers their requests with the Service's configuration."""
 
     def __init__(self, reactor: Any, channel: Channel, service: SingleProcessService) -> None:
-        """`service` has no configuration yet: requests wait until `serve`."""
+        """`service` has no configuration yet, so requests wait until `serve`."""
         from mcproxy.proxy.keeper.keeper_server import KeeperServer
 
         self._reactor = reactor
@@ -177,7 +177,7 @@ class Keeper:
         _take_links(reactor, channel, self._server.link)
 
     def serve(self) -> None:
-        """Answer requests from now on, with the configuration in force at the time, since the first one is."""
+        """Start answering requests with the configuration in force. Called when the first one has come into force."""
         self._server.serve(self._servers)
 
     def _servers(self) -> Mapping[str, VirtualServer]:
@@ -185,11 +185,11 @@ class Keeper:
         return {} if runtime is None else runtime.servers
 
     def unlinked(self) -> Deferred[None]:
-        """Return a Deferred that fires once no worker is connected, and so none needs the keeper."""
+        """Return a Deferred that fires when no worker is connected, so that none needs the keeper."""
         return self._server.unlinked()
 
     async def close(self) -> None:
-        """End the connections to the workers, once these have read what is queued for them."""
+        """Close the connections to the workers, after these have read the data queued for them."""
         self._server.close()
         with contextlib.suppress(TimeoutError):
             await self._server.unlinked().addTimeout(_CLOSE_TIMEOUT, self._reactor)

@@ -1,15 +1,15 @@
-"""Reports of the keeper to the workers through the supervisor: endpoints of ingresses, availability of API services.
+"""Reports of the keeper to workers via the supervisor: endpoints of ingresses, and availability of API services.
 
     keeper      endpoints, api_services  -> supervisor -> the same  all workers
     supervisor  endpoints, api_services  -> a process that has started, before its first configuration
     worker      api_service_suspected    -> supervisor -> the same  the keeper, which probes
 
-The supervisor keeps the last state for workers that start, and a new keeper continues from it (endpoints: until its own
-caches are filled). While the keeper is away, workers continue with their last state. A worker that has lost the
-supervisor keeps the endpoints, but refuses no API service: an unavailable one could be back.
+The supervisor keeps the last state for workers that start. A new keeper also continues from that state (for endpoints,
+until its own caches are filled). While no keeper runs, workers continue with their last state. A worker that has lost
+the supervisor keeps the endpoints, but refuses no API service, because an unavailable one can be back.
 
-A message about endpoints has the changed backends, each complete, and is about `_BATCH` bytes long; a backend that
-changes again before it is sent is sent once, and the rate is limited to `_RATE`.
+A message about endpoints has the complete changed backends, in about `_BATCH` bytes. A backend that changes several
+times before it is sent is sent once. The rate is limited to `_RATE`.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ if TYPE_CHECKING:
 
 _ENDPOINTS = "endpoints"
 _BATCH = 64 * 1024
-"""Approximate bytes of a message, which is read in a few milliseconds."""
+"""Approximate size of a message (bytes), which is read in a few milliseconds."""
 _AT_ONCE = 8 * 1024 * 1024
-"""Bytes sent to a new process before its first configuration; a channel holds 64 MiB at most."""
+"""Limit of bytes sent to a new process before its first configuration; a channel queues at most 64 MiB."""
 _RATE = 20 * 1024 * 1024
-"""Bytes per second."""
+"""Greatest rate of endpoint messages (bytes per second)."""
 _GAP = 0.01
-"""Seconds, at least, between two messages."""
+"""Least time between two messages (seconds)."""
 _API_SERVICES = "api_services"
 _SUSPECTED = "api_service_suspected"
-_SUSPICION_GAP = 0.5  # least seconds between two such messages of a worker about one registration
+_SUSPICION_GAP = 0.5  # least time between two suspicions of a worker about one registration (seconds)
 Make = Callable[["UpstreamContext"], "KeeperAvailability | WorkerAvailability"]
 
 
 class KeeperServices(LazyServices):
-    """In the keeper."""
+    """The services of the keeper, which reports their endpoints."""
 
     def __init__(self, shared: UpstreamContext, caches: LazyMemberCaches, channel: Channel) -> None:
         super().__init__(shared, caches)
@@ -80,7 +80,7 @@ class KeeperServices(LazyServices):
             self._send_call = None
 
     def _receive(self, message: ChannelMessage) -> None:
-        """Begin with the state of the former keeper, which the workers have too."""
+        """Take over the state of the former keeper, which the workers also have."""
         for key in _read_endpoints(self.endpoints, message):
             self._changed.pop(key, None)
 
@@ -97,7 +97,7 @@ class KeeperServices(LazyServices):
             key = next(iter(self._changed))
             del self._changed[key]
             value = self.endpoints.get(key)
-            if value is not UNKNOWN:  # else a reload has removed it, in the workers too
+            if value is not UNKNOWN:  # else a reload has removed the backend, also in the workers
                 entries.append(entry_of(key, value))
                 size += entry_size(entries[-1])
         if entries:
@@ -107,7 +107,7 @@ class KeeperServices(LazyServices):
 
 
 class WorkerServices:
-    """In a worker (`process_parts.ServicesOfProcess`)."""
+    """The services of a worker (`process_parts.ServicesOfProcess`): the endpoints that the keeper reports."""
 
     def __init__(self, channel: Channel) -> None:
         self.endpoints = EndpointTable()
@@ -121,22 +121,22 @@ class WorkerServices:
         self.endpoints.keep(backend_keys_of(config))
 
     def figures(self) -> Figures:
-        """Nothing: the keeper has them."""
+        """Return no figures: the keeper has them."""
         return {}
 
     def checks(self) -> list[Check]:
-        """Nothing, likewise."""
+        """Return no checks: the keeper has them."""
         return []
 
     async def leave(self) -> None:
-        """Nothing, likewise."""
+        """Do nothing: only the keeper writes to clusters."""
 
     def stop(self) -> None:
-        """Nothing is under way."""
+        """Do nothing."""
 
 
 class EndpointRelay:
-    """In the supervisor, which does not decode endpoints."""
+    """Relays endpoints in the supervisor, without decoding them."""
 
     def __init__(self, children: Children, clock: IReactorTime) -> None:
         self._children = children
@@ -162,14 +162,14 @@ class EndpointRelay:
         self._send_endpoints(child, deque(self._entries), _AT_ONCE)
 
     def _send_endpoints(self, child: Child, names: deque[str], most: int) -> None:
-        """Send a process the newest values of `names`: about `most` bytes now, the others later."""
+        """Send a process the newest entries of `names`: about `most` bytes now, the others later."""
         sent_bytes = 0
         while names and sent_bytes < most and not child.channel.lost:
             entries: list[Entry] = []
             size = 0
             while names and size < _BATCH:
                 entry = self._entries.get(names.popleft())
-                if entry is not None:  # else a reload has removed it
+                if entry is not None:  # else a reload has removed the entry
                     entries.append(entry)
                     size += entry_size(entry)
             child.channel.tell(_ENDPOINTS, entries=entries)
@@ -187,7 +187,7 @@ def _read_endpoints(table: EndpointTable, message: ChannelMessage) -> list[Backe
 
 
 class KeeperAvailability(ProbedAvailability):
-    """In the keeper."""
+    """The availability of API services in the keeper, which reports changes."""
 
     def __init__(self, shared: UpstreamContext, channel: Channel) -> None:
         super().__init__(shared)
@@ -199,7 +199,7 @@ class KeeperAvailability(ProbedAvailability):
 
 
 class WorkerAvailability:
-    """In a worker."""
+    """The availability of API services in a worker, as the keeper reports it."""
 
     def __init__(self, shared: UpstreamContext, channel: Channel) -> None:
         self.known = Availability(wall_clock(shared.reactor))
@@ -226,7 +226,7 @@ class WorkerAvailability:
 
 
 class AvailabilityRelay:
-    """In the supervisor, which evaluates nothing."""
+    """Relays the availability of API services in the supervisor, without evaluating it."""
 
     def __init__(self, children: Children) -> None:
         self._children = children

@@ -1,7 +1,7 @@
-"""Keeps the slots of a daemon's processes filled: replaces children that end, and chooses the leader among the workers.
+"""Keeps the slots of a daemon's processes filled: replaces ended children, and chooses the leader of the workers.
 
-A successor gets the name, the sockets and the configuration of the ended child, once the permits of that child in
-shared memory are released.
+A successor gets the name, the sockets and the configuration of the ended child. It starts after the permits of that
+child in shared memory are released.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from mcproxy.daemon.processes.children import Child, Children, Role
 log = Logger(__name__)
 
 LONGEST_DELAY = 30.0
-"""The most seconds between the end of a child and its successor's start."""
+"""Longest delay between the end of a child and the start of its successor (seconds)."""
 STABLE_AFTER = 60.0
-"""A child that has lived for so many seconds did not end early: the delays begin anew."""
+"""Seconds after which the end of a child is not an early end, so that the delays restart at zero."""
 REPLACED_WITHIN = 60.0
-"""Seconds that a reload waits for the successor of a child that has ended."""
+"""Seconds that a reload waits for the successor of an ended child."""
 LEAVING_DELAY = 0.25
-"""Seconds until a child that was sent SIGTERM is replaced: if all processes were sent it, the supervisor stops before.
-"""
+"""Seconds until a child that received SIGTERM is replaced. If all processes received it, the supervisor has begun to
+stop before."""
 
 
 class Phase(enum.Enum):
     RUNNING = enum.auto()
     DRAINING = enum.auto()
-    """Connections are still accepted, so an ended child is still replaced."""
+    """The phase in which connections are still accepted, so an ended child is still replaced."""
     FINISHING = enum.auto()
 
 
 class Slot:
-    """The place of one worker or of the keeper; it stays when its child is replaced."""
+    """A slot for one worker or the keeper, which stays when its child is replaced."""
 
     def __init__(self, role: Role, index: int) -> None:
         self.role = role
@@ -56,8 +56,8 @@ class Slot:
         """The delayed start of the successor."""
         self.delayed = False
         self.leaving: list[Child] = []
-        """Children that serve until their successor does."""
-        self._early_ends = 0  # in a row
+        """Former children that serve until their successor does."""
+        self._early_ends = 0  # number of consecutive early ends
         self._waiters: list[Deferred[Child | None]] = []
 
     @property
@@ -65,9 +65,9 @@ class Slot:
         return f"{self.role}-{self.index}" if self.role is Role.WORKER else str(self.role)
 
     def delay(self, lived: float) -> float:
-        """Return the delay in seconds of the successor of a child that has ended after `lived` seconds.
+        """Return the start delay, in seconds, of the successor of a child that ended after `lived` seconds.
 
-        The first one starts at once; then the delay is 1, 2, 4 … 30 s.
+        After the first early end the successor starts at once; then the delay is 1, 2, 4 … 30 s.
         """
         self._early_ends = 1 if lived >= STABLE_AFTER else self._early_ends + 1
         return 0.0 if self._early_ends == 1 else min(2.0 ** (self._early_ends - 2), LONGEST_DELAY)
@@ -75,7 +75,7 @@ class Slot:
     def child_serving(self) -> Deferred[Child | None]:
         """Return a Deferred that fires with a child that has a configuration in force.
 
-        It fires with None if that takes long, or a successor ends early.
+        It fires with None if the start of a successor is delayed.
         """
         wanted: Deferred[Child | None] = Deferred()
         if self.waiting is not None and self.delayed:
@@ -87,13 +87,13 @@ class Slot:
         return wanted
 
     def serves(self) -> None:
-        """Note that its child has a configuration in force now."""
+        """Note that the slot's child now has a configuration in force."""
         assert self.child is not None
         self.serving = True
         self._tell(self.child)
 
     def wait(self, start: IDelayedCall, *, delayed: bool) -> None:
-        """Note the call `start` that will start its next child; `delayed`: not at once."""
+        """Note the scheduled call `start` of the next child's start; `delayed`: it is not immediate."""
         self.waiting, self.delayed = start, delayed
         if delayed:
             self._tell(None)
@@ -105,7 +105,7 @@ class Slot:
                 wanted.callback(child)
 
     def empty(self) -> None:
-        """Note that its child has ended or left it."""
+        """Note that the slot's child has ended or left the slot."""
         self.child = None
         self.serving = False
 
@@ -127,17 +127,17 @@ class Slots:
         start: Callable[[Child], Awaitable[str]],
         drain: Callable[[Child], None],
     ) -> None:
-        """`start` sends a new child its properties and returns its version (raises ProcessLost, or the child's error);
-        `drain` sends it a shutdown that has begun.
-        """
+        """`start` sends a new child its properties and returns its version; raises ProcessLost, or the child's error.
+
+        `drain` notifies it of a shutdown that has begun."""
         self._reactor = reactor
         self._children = children
         self._start = start
         self._drain = drain
         self.configure: Callable[[Child], Awaitable[None]]
-        """Puts the configuration in force in a child; raises as `start`. Set by its owner (`ConfigRollout`)."""
+        """Sends a child the configuration in force; raises as `start`. `ConfigRollout` sets it."""
         self.changed: Callable[[], None] = lambda: None
-        """Called when the set of slots that are vacant for longer than a start takes has changed."""
+        """Called when the set of `vacant` slots has changed."""
         self._slots: dict[str, Slot] = {}
         self.phase = Phase.RUNNING
         self.cut: Counter[str] = Counter()
@@ -166,14 +166,14 @@ class Slots:
         ]
 
     def ending(self) -> list[Child]:
-        """Return the workers without a slot: they finish their requests, or serve until their successor does."""
+        """Return the workers without a slot, which finish their requests or serve until their successor does."""
         filling = {slot.child for slot in self._slots.values()}
         return [
             child for child in self._children if child.role is Role.WORKER and child.answered and child not in filling
         ]
 
     def vacant(self) -> list[Slot]:
-        """Return the workers' slots for which the start of the next child is delayed, since others have ended early."""
+        """Return the workers' slots whose next child starts after a delay, because of early ends."""
         return [slot for slot in self._slots.values() if slot.role is Role.WORKER and slot.waiting and slot.delayed]
 
     def restarts(self, child: Child) -> int:
@@ -199,11 +199,9 @@ class Slots:
         return child
 
     async def serving_in(self, slot: Slot) -> Child | None:
-        """Return the slot's child once it has the configuration in force; None if its start is delayed, after early
-        ends.
+        """Return the slot's child when it has the configuration in force.
 
-        Raises DaemonError if that takes too long.
-        """
+        None if its start is delayed after early ends. Raises DaemonError after `REPLACED_WITHIN` seconds."""
         try:
             return await slot.child_serving().addTimeout(REPLACED_WITHIN, self._reactor)
         except TimeoutError:
@@ -212,13 +210,13 @@ class Slots:
             ) from None
 
     def hurry(self) -> None:
-        """Start delayed children at once: the configuration that is in force now may remedy the early ends."""
+        """Start delayed children at once, because the new configuration can avoid their early ends."""
         for slot in self._slots.values():
             if slot.waiting is not None:
                 slot.waiting.reset(0)
 
     def replace(self, slot: Slot, delay: float) -> None:
-        """Start a new child in a slot after `delay` seconds, with the configuration that is in force then."""
+        """Start a new child in a slot after `delay` seconds, with the configuration then in force."""
 
         def start() -> None:
             slot.waiting = None
@@ -265,7 +263,7 @@ class Slots:
         self._retire_leaving(slot)
 
     def _ended(self, slot: Slot, child: Child, status: int) -> None:
-        """A child was reaped."""
+        """Handle a reaped child: replace it, unless its slot was removed or the daemon finishes."""
         in_force = self._slots.get(slot.name) is slot and self.phase is not Phase.FINISHING
         what = {"process": child.name, "pid": child.pid, "open": child.open}
         why = {"cause": describe_end(status), "todo": remedy_of_end(status)}
@@ -291,7 +289,7 @@ class Slots:
             self.choose_leader()
 
     def _child_leaving(self, child: Child, message: ChannelMessage) -> None:
-        """Start a successor of a child that was sent SIGTERM; once it serves, the child retires."""
+        """Start a successor of a child that received SIGTERM. When the successor serves, the child retires."""
 
         def replace() -> None:
             slot = next((slot for slot in self._slots.values() if slot.child is child), None)
@@ -328,7 +326,7 @@ class Slots:
         self.choose_leader()
 
     async def retire(self, child: Child, handed_over: Collection[str] | None = None) -> None:
-        """Let a child finish its requests; others serve the addresses `handed_over` (None: all of the child)."""
+        """Let a child finish its requests. Other processes serve the addresses `handed_over` (None: all addresses)."""
         addresses = None if handed_over is None else list(handed_over)
         try:
             answer = await child.channel.ask("retire", timeout=None, addresses=addresses)
@@ -344,7 +342,7 @@ class Slots:
         )
 
     def choose_leader(self) -> None:
-        """Keep the leader while it serves, else elect the first serving worker."""
+        """Keep the leader while it serves; else choose the first serving worker."""
         serving = self.serving(Role.WORKER)
         before = self._children.leader
         if before in serving:
@@ -356,7 +354,7 @@ class Slots:
             leader.channel.tell("lead", leads=True)
 
     def begin_shutdown(self) -> None:
-        """Replace only children that end. Those that were to leave do so."""
+        """From now on replace only ended children. Leaving children retire without waiting for a successor."""
         self.phase = Phase.DRAINING
         for slot in self._slots.values():
             self._retire_leaving(slot)
@@ -370,6 +368,6 @@ class Slots:
                 slot.child.kill()
 
     def log_error(self, what: str, slot: Slot, error: Exception, *, event: str) -> None:
-        """Log an error of a child, which has logged the traceback of a bug itself."""
+        """Log an error of a child. For a bug, the child itself has logged the traceback."""
         cause, todo = describe(error) or (str(error), "report this bug, with the log")
         log.error(what, event=event, process=slot.name, cause=cause, todo=todo)

@@ -1,9 +1,9 @@
-"""The listening sockets of several processes: the supervisor opens and keeps them, and the workers inherit duplicates.
+"""The listening sockets of several processes: the supervisor opens and keeps them, and the workers get duplicates.
 
 For a TCP address, each worker has a separate socket (SO_REUSEPORT), on which the kernel queues its share of the
-connections. The supervisor has it too, so that the queued connections wait for the successor of a worker that dies. No
-such socket is closed while its address is in use, since that would reset the connections queued on it: when there are
-fewer workers, some have several. All workers share a unix socket and one from systemd (EPOLLEXCLUSIVE).
+connections. The supervisor keeps it open, so that these connections wait for the successor of a worker that dies. A
+socket stays open while its address is in use, since closing it would reset its queued connections. So with fewer
+workers, some have several sockets. All workers share each unix socket and each socket from systemd (EPOLLEXCLUSIVE).
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ log = Logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Address:
-    """An address with its sockets. `bind` is None for one handed over by the replaced daemon and not used yet."""
+    """An address with its sockets. `bind` is None if the replaced daemon handed it over and it is not used yet."""
 
     bind: Bind | None
     sockets: tuple[socket.socket, ...]
     steered: bool = False
-    """Whether the kernel is configured to choose among the first of them only."""
+    """Whether the kernel is configured to choose among the first sockets only."""
 
     @property
     def is_tcp(self) -> bool:
@@ -48,19 +48,19 @@ class _Address:
 
 @dataclass(slots=True)
 class PreparedSockets:
-    """The sockets of a new configuration, in addition to those in force; `commit` or `discard` must follow."""
+    """The additional sockets of a new configuration; `commit` or `discard` must follow."""
 
     table: SocketTable
     workers: int
     addresses: dict[str, _Address] = field(default_factory=dict)
     opened: list[_Address] = field(default_factory=list)
     added: list[tuple[TCPBind, socket.socket]] = field(default_factory=list)
-    """More sockets of addresses in force: bound, but without connections until they listen."""
+    """Further sockets of addresses in force, which are bound but do not listen yet."""
     permissions_before: list[UnixBind] = field(default_factory=list)
 
     def commit(self) -> None:
-        """Use them, and close those of removed addresses. Call it before the workers are told to commit: they accept
-        what is queued on the removed addresses, and the last to close the socket must have done so."""
+        """Put the new sockets in use, and close those of removed addresses. Call it before the workers commit: a worker
+        must be the last to close a socket, after it has accepted the queued connections."""
         self.table.commit(self)
 
     def discard(self) -> None:
@@ -72,14 +72,14 @@ class SocketTable:
     """All listening sockets of a supervisor, by address (`str(bind)`)."""
 
     def __init__(self, systemd: SystemdSockets | None = None, handed_over: HandedOver | None = None) -> None:
-        """`handed_over`: from the daemon that this one replaces; the first `commit` closes unused ones."""
+        """`handed_over`: sockets of the replaced daemon; the first `commit` closes unused ones."""
         self._systemd = systemd or SystemdSockets({})
         self._handed_over = handed_over or HandedOver()
         self._addresses: dict[str, _Address] = {}
         self._workers = 0
 
     def prepare(self, binds: Sequence[Bind], workers: int) -> PreparedSockets:
-        """Open the new sockets for `workers` workers. Raises BindError with nothing changed."""
+        """Open the new sockets for `workers` workers. If it raises BindError, nothing has changed."""
         for address, sockets in self._handed_over.take_all().items():
             self._addresses[address] = _Address(None, tuple(sockets), steered=True)
         prepared = PreparedSockets(self, workers)
@@ -106,7 +106,7 @@ class SocketTable:
         return _Address(bind, tuple(open_spread(bind, workers, overlapping=overlapping)))
 
     def _adapt(self, bind: Bind, workers: int, known: _Address, prepared: PreparedSockets) -> _Address:
-        """Return an address that stays in use, with more sockets if there are more workers."""
+        """Return the entry of an address that stays in use, with additional sockets for additional workers."""
         if isinstance(bind, UnixBind) and bind != known.bind:
             if isinstance(known.bind, UnixBind):
                 prepared.permissions_before.append(known.bind)
@@ -126,7 +126,7 @@ class SocketTable:
         for bind, sock in prepared.added:
             try:
                 listen(bind, sock)
-            except BindError as error:  # this process already has the address, so the cause is a lack of memory
+            except BindError as error:  # this process has the address already, so memory is short
                 log.error(
                     "a worker has no listening socket",
                     event="worker_socket_missing",
@@ -158,9 +158,9 @@ class SocketTable:
                 )
 
     def of_worker(self, index: int, prepared: PreparedSockets | None = None) -> list[tuple[str, int]]:
-        """Return the addresses and descriptors for a worker, in force or prepared; [] for a worker that is to be
-        removed.
-        """
+        """Return the addresses and descriptors of a worker, in force or prepared.
+
+        [] for a worker that will be removed."""
         workers = self._workers if prepared is None else prepared.workers
         addresses = self._addresses if prepared is None else prepared.addresses
         found: list[tuple[str, int]] = []
@@ -171,7 +171,7 @@ class SocketTable:
         return found
 
     def restore(self) -> None:
-        """Undo changes to these sockets by another daemon that shared them and is gone."""
+        """Undo changes of the sockets by another daemon that shared them and has ended."""
         for entry in self._addresses.values():
             if isinstance(entry.bind, UnixBind):
                 set_permissions(entry.bind)
@@ -184,9 +184,9 @@ class SocketTable:
         return [(address, sock.fileno()) for address, entry in self._addresses.items() for sock in entry.sockets]
 
     def close(self, *, handed_over: Collection[str] = ()) -> None:
-        """Close everything, and remove the files of unix sockets unless another daemon has the address now.
+        """Close everything, and remove the files of unix sockets, except for addresses that another daemon has now.
 
-        Call it before the workers are told to stop accepting, as `PreparedSockets.commit`.
+        Call it before the workers stop accepting, for the reason given at `PreparedSockets.commit`.
         """
         addresses, self._addresses = self._addresses, {}
         for address, entry in addresses.items():
@@ -201,7 +201,7 @@ class SocketTable:
 
 
 class InheritedSockets:
-    """The sockets of a worker, which come with each configuration from the supervisor.
+    """The sockets of a worker, which the supervisor sends with each configuration.
 
     prepare -> Service.prepare -> Service.commit -> commit, or else discard
     """
@@ -224,7 +224,7 @@ class InheritedSockets:
         return sockets
 
     def commit(self, listeners: Iterable[Listener]) -> None:
-        """Give the remaining listeners their new sockets, if these have changed."""
+        """Give kept listeners their new sockets, if these have changed."""
         for listener in listeners:
             sockets = self._given.pop(str(listener.bind), [])
             if _identities(sockets) == _identities(listener.sockets):
@@ -243,10 +243,10 @@ class InheritedSockets:
         return not isinstance(bind, TCPBind)
 
     def set_permissions(self, before: UnixBind, after: UnixBind) -> None:
-        """Do nothing: the supervisor sets them."""
+        """Do nothing: the supervisor sets permissions."""
 
     def close(self, bind: Bind, sockets: Iterable[socket.socket]) -> None:
-        """Close this process's descriptors; the files of unix sockets are the supervisor's."""
+        """Close this process's descriptors; the supervisor removes files of unix sockets."""
         _close(sockets)
 
 
@@ -260,5 +260,5 @@ def _close(sockets: Iterable[socket.socket]) -> None:
 
 
 def _identities(sockets: Iterable[socket.socket]) -> set[int]:
-    """Return keys that identify the kernel's sockets, independent of their descriptors here."""
+    """Return the inode numbers of sockets, which identify them independent of descriptors."""
     return {os.fstat(sock.fileno()).st_ino for sock in sockets}

@@ -1,8 +1,8 @@
 """`dependencies.DaemonService` for a daemon of several processes, over all children.
 
-The supervisor reads and checks files and opens listening sockets; no client's bytes pass it. Every call goes to all
-children. A configuration is applied in two steps (`processes.config_rollout`); a child that ends is replaced
-(`processes.slots`).
+The supervisor reads and checks files and opens listening sockets; no client traffic passes through it. It sends every
+call to all children. `processes.config_rollout` applies configurations in two steps, `processes.slots` replaces ended
+children.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ from mcproxy.proxy.admin.request_list import merged
 
 log = Logger(__name__)
 
-#: For a process that has not reported its usage.
+#: The resource usage of a process that has not reported it.
 _UNKNOWN: Mapping[str, None] = dict.fromkeys(KEYS)
 FIGURES_TIMEOUT = 2.0
-"""Seconds that a child may take to report its figures; status omits a child that takes longer."""
+"""Seconds within which a child must report its figures; otherwise status omits it."""
 REQUESTS_TIMEOUT = 2.0
-"""Seconds that a worker may take to report its requests in flight."""
+"""Seconds within which a worker must report its requests in flight."""
 COUNT_TIMEOUT = 0.5
-"""Seconds that a child may take to report the number of open requests."""
+"""Seconds within which a child must report the number of open requests."""
 END_TIMEOUT = 3.0
-"""Seconds that a child may take to end after its requests have ended, or after an abort."""
+"""Seconds within which a child must end after its requests have ended, or after an abort."""
 
 
 class Supervisor:
-    """The proxy in several processes, which this one starts and drives."""
+    """The proxy in several processes, which this process starts and drives."""
 
     def __init__(
         self, reactor: Any, *, sockets: SocketTable, write_line: Callable[[str], None], admin: AdminSource | None = None
     ) -> None:
-        """`write_line` writes a line of a child to the log; `admin` is what the workers' Admin listeners show."""
+        """`write_line` writes a line of a child to the log; `admin` is the source of the workers' Admin listeners."""
         self._reactor = reactor
         self._sockets = sockets
         self._drain_timeout = 0.0
@@ -85,22 +85,22 @@ class Supervisor:
         self._common_logs = CommonLogs(self.children, reactor, write_line)
         reactor.addSystemEventTrigger("after", "shutdown", self.children.end_all, END_TIMEOUT)
 
-    # -- what the lifecycle asks ------------------------------------------------------------------------------------
+    # -- called by the lifecycle ------------------------------------------------------------------------------------
 
     @property
     def running(self) -> int:
-        """Open requests, watches and tunnels, as the workers reported within the last second."""
+        """Number of open requests, watches and tunnels, which the workers reported within the last second."""
         return sum(child.open for child in self.children if child.role is Role.WORKER)
 
     async def count_running(self) -> int:
-        """Return the present numbers; for a worker that does not answer at once, its last report."""
+        """Return the current number, with the last report of a worker that does not answer in time."""
         await gather_results(self.children.ping(child, timeout=COUNT_TIMEOUT) for child in self.children)
         return self.running
 
     async def collect_figures(self) -> dict[str, Any]:
-        """Return the sums over all processes, and the list of processes, for JSON; the leader's facts have
-        precedence.
-        """
+        """Return the sums over all processes, and the list of processes, for JSON.
+
+        The leader's facts take precedence."""
         leader = self.children.leader
         children = sorted(self.children, key=lambda child: child is not leader)
         asked = [child.channel.ask("figures", timeout=FIGURES_TIMEOUT) for child in children]
@@ -111,7 +111,7 @@ class Supervisor:
                 child.open = answer.pop("open")
                 used[child.pid] = answer.pop("process", {})
                 if child.role is Role.KEEPER:
-                    answer.pop("servers", None)  # the keeper's requests are those of workers
+                    answer.pop("servers", None)  # the keeper's requests come from workers, which count them
                 answers.append(answer)
         return {
             **summed(answers),
@@ -127,7 +127,7 @@ class Supervisor:
         }
 
     async def collect_metrics(self) -> Metrics:
-        """Return the counts of all processes; for one that does not answer at once, its last report."""
+        """Return the counts of all processes, with the last report of a process that does not answer in time."""
         await gather_results(
             child.channel.ask("count", timeout=FIGURES_TIMEOUT) for child in self.children if child.answered
         )
@@ -142,7 +142,7 @@ class Supervisor:
         return merged([answer for answer in answers if isinstance(answer, dict)], missing)
 
     async def collect_checks(self) -> Sequence[Check]:
-        """Return the checks of the caches, which the keeper has, if the configuration needs one."""
+        """Return the checks of the caches in the keeper, if the configuration needs a keeper."""
         if not needs_keeper(self._rollout.newest):
             return ()
         keepers = self._slots.serving(Role.KEEPER)
@@ -154,7 +154,7 @@ class Supervisor:
         return [Check(*fields) for fields in known[-1]]
 
     async def start(self, config: model.Config, ready: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Start all processes with `config`, await `ready`, then let them accept; raises with nothing left open."""
+        """Start all processes with `config`, await `ready`, then accept. If it raises, nothing remains open."""
         new = await self._rollout.prepare(config)
         if ready is not None:
             try:
@@ -165,7 +165,7 @@ class Supervisor:
         await self._commit(new)
 
     async def apply(self, config: model.Config) -> None:
-        """Apply a new configuration in all processes; raises with nothing changed in any."""
+        """Apply a new configuration in all processes. If it raises, no process has changed."""
         await self._commit(await self._rollout.prepare(config))
 
     async def _commit(self, new: Generation) -> None:
@@ -186,38 +186,38 @@ class Supervisor:
         return self._sockets.all
 
     def restore_sockets(self) -> None:
-        """Undo changes to these sockets by another daemon that shared them and is gone."""
+        """Undo changes of the sockets by another daemon that shared them and has ended."""
         self._sockets.restore()
 
     def begin_shutdown(self) -> None:
-        """Fail readiness, and close kept connections with the next response. Everything is still accepted."""
+        """Fail /readyz, and close keep-alive connections after their next response. All requests are still accepted."""
         self._slots.begin_shutdown()
         self.children.tell_all("begin_shutdown")
 
     async def drain(self, timeout: float) -> None:
-        """Refuse new tunnels and followed logs and wait for the open ones, at most `timeout` seconds; then cut them."""
+        """Refuse new tunnels and followed logs, wait at most `timeout` seconds for open ones, then cut these."""
         self._drain_timeout = timeout
         until = self._reactor.seconds() + timeout
         await self._ask_all("drain", self._slots.serving(), seconds=timeout)
         await self._retired(until)
 
     async def close_listeners(self) -> None:
-        """Close the listening sockets, in all processes: the addresses are free for another daemon then."""
+        """Close the listening sockets in all processes, so that another daemon can bind the addresses."""
         self._slots.finish()
-        self._sockets.close()  # before the workers close theirs: the last of them accepts the queued connections
+        self._sockets.close()  # before the workers' sockets: the last to close accepts the queued connections
         await self._ask_all("stop_accepting", self._slots.serving(Role.WORKER))
 
     async def finish(self) -> None:
-        """End watches cleanly, wait for short requests, both within fixed times, and close everything."""
+        """End watches cleanly and wait for short requests, each for a fixed time; then close everything."""
         self._cut.update(await self._finish(self._slots.serving(Role.WORKER)))
-        self._cut.update(await self._finish(self._slots.serving(Role.KEEPER)))  # the workers' requests needed it
+        self._cut.update(await self._finish(self._slots.serving(Role.KEEPER)))  # the workers needed it
         retiring = list(self.children)
         self._cut.update(_cut(await self._ask_all("abort", retiring)))
         await gather_results(self._await_end(child) for child in retiring)
         await self._shared_limits.stop()
 
     async def retire(self, timeout: float, handed_over: Collection[str]) -> None:
-        """End open requests, since another daemon serves the addresses `handed_over` from the same sockets."""
+        """End open requests, since another daemon now serves the addresses `handed_over` on the same sockets."""
         workers, keepers = self._slots.serving(Role.WORKER), self._slots.serving(Role.KEEPER)
         until = self._reactor.seconds() + timeout
         self._slots.finish()
@@ -230,7 +230,7 @@ class Supervisor:
 
     @property
     def cut(self) -> Mapping[str, int]:
-        """The number of requests that were cut in all processes, by kind."""
+        """The number of cut requests in all processes, by kind."""
         return self._cut + self._slots.cut
 
     def abort(self) -> None:
@@ -245,7 +245,7 @@ class Supervisor:
         await self._aborting
 
     def close(self) -> None:
-        """Free the memory of limits once all children have ended, for a service that ends before its process."""
+        """Free the shared memory of limits once all children have ended. For a service that ends before its process."""
         self._closing = True
         self._close_limits()
 
@@ -281,7 +281,7 @@ class Supervisor:
     # -- the end ----------------------------------------------------------------------------------------------------
 
     async def _ask_all(self, kind: str, children: Iterable[Child], **fields: Any) -> list[dict[str, Any]]:
-        """Ask all, and return the answers; an ended child has none, and errors are logged."""
+        """Send a request to `children` and return the answers. Ended children give no answer; errors are logged."""
         asked = list(children)
         work: list[Coroutine[Deferred[Any], Any, Any]] = [
             child.channel.ask(kind, timeout=None, **fields) for child in asked
@@ -302,7 +302,7 @@ class Supervisor:
         return answers
 
     async def _finish(self, children: Sequence[Child]) -> Counter[str]:
-        """Let children finish; return the numbers of requests that they cut, by kind."""
+        """Let children finish; return the number of cut requests by kind."""
         cut = _cut(await self._ask_all("finish", children))
         await gather_results(self._await_end(child) for child in children)
         return cut
@@ -315,7 +315,7 @@ class Supervisor:
                     await child.when_ended().addTimeout(left, self._reactor)
 
     async def _await_end(self, child: Child) -> None:
-        """Wait until a child has ended; one that takes too long is killed."""
+        """Wait until a child has ended, and kill it after `END_TIMEOUT` seconds."""
         try:
             await child.when_ended().addTimeout(END_TIMEOUT, self._reactor)
         except TimeoutError:
@@ -331,7 +331,7 @@ class Supervisor:
 
 
 def _cut(answers: Iterable[Mapping[str, Any]]) -> Counter[str]:
-    """Return the requests that children cut, by kind."""
+    """Return the number of requests that children cut, by kind."""
     cut = Counter[str]()
     for answer in answers:
         cut.update(answer["cut"])
@@ -348,7 +348,7 @@ class LogFilesOfChildren:
         return self._children.ask_all("reopen_logs", timeout=2 * REOPENED_WITHIN)
 
     def close(self) -> None:
-        """Do nothing: each process closes its own."""
+        """Do nothing: each process closes its own log files."""
 
 
 def process_list(
@@ -359,10 +359,10 @@ def process_list(
     used: Mapping[int, Figures],
     loop_lag: float | None = None,
 ) -> list[Figures]:
-    """Return a JSON object for each process, retiring ones included; the supervisor, this process, is the first.
+    """Return a JSON object for each process, including retiring ones; the first is the supervisor, this process.
 
-    `started_at` is the supervisor's start, by the clock of `now`. `used` is the resource usage of the other processes
-    by pid, of those that have answered in time: `answered`. `loop_lag` is the supervisor's.
+    `started_at` is the supervisor's start, by the clock of `now`. `used` is the resource usage by pid of other
+    processes that have answered in time (`answered`). `loop_lag` is the supervisor's.
     """
     supervisor = {
         "name": "supervisor",

@@ -1,4 +1,4 @@
-"""The status document: the present state of the daemon, as JSON. The answer of the control command `status`.
+"""The status document: the current state of the daemon as JSON, which the control command `status` returns.
 
     *_status.py         the figures of one process, made by its Service on request
     sums.py             the sums of the figures of several processes
@@ -7,9 +7,9 @@
     status_document.py  the whole document
     admin_source.py     the document, metrics and checks as Admin listeners get them
 
-It is made on request (an idle daemon only samples rates). Times are RFC 3339 or seconds, sizes are bytes. An unknown
-value is None. No secret and no path of a request is ever in it. It has user names, addresses and user agents of the top
-senders, so it is for operators only, and metrics have none of these.
+The document is made on request; an idle daemon only samples rates. Times are RFC 3339 or seconds, sizes are bytes. An
+unknown value is None. The document never contains secrets or request paths. It contains user names, addresses and user
+agents of the top senders, so it is for operators only. Metrics contain none of these.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The data of Admin listeners, in the process that has the whole daemon's state: the only one, or the supervisor."""
+"""The data of Admin listeners, in the process with the whole daemon's state: the supervisor or a single process."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from mcproxy.kube.status import retry_after
 if TYPE_CHECKING:
     from mcproxy.http.exchange import Exchange
 
-_GZIP_FROM = 2048  # bytes: a scrape or a page is requested every few seconds, often over a slow network
-_SLICE = 16 * 1024  # bytes of a piece, so that one turn of the reactor sends little
+_GZIP_FROM = 2048  # bytes; clients request metrics or pages every few seconds, often over a slow network
+_SLICE = 16 * 1024  # bytes of a piece, so that one reactor iteration sends little
 
 
 class AdminTarget(Protocol):
-    """The daemon, for Admin listeners (`daemon.lifecycle.Daemon`)."""
+    """The interface of the daemon (`daemon.lifecycle.Daemon`) for Admin listeners."""
 
     async def collect_status(self) -> dict[str, Any]:
         """Return the status document."""
@@ -30,20 +30,20 @@ class AdminTarget(Protocol):
         """Return the requests in flight (`proxy.admin.request_list.merged`)."""
 
     async def collect_checks(self) -> Sequence[Check]:
-        """Return the checks that only the whole daemon knows."""
+        """Return the checks that concern the whole daemon."""
 
     async def effective_configuration(self, form: str) -> str:
         """Return the configuration in force as text, secrets masked, in a form of `config.dump.FORMS`."""
 
 
 class DaemonAdmin:
-    """The source of Admin listeners (`proxy.admin.admin_interface.AdminSource`) that knows the daemon."""
+    """The source of Admin listeners (`proxy.admin.admin_interface.AdminSource`) in the daemon's main process."""
 
     def __init__(self) -> None:
         self._daemon: AdminTarget | None = None
 
     def attach(self, daemon: AdminTarget) -> None:
-        """Show this daemon, which is created after the listeners."""
+        """Set the daemon, which is created after the listeners."""
         self._daemon = daemon
 
     @property

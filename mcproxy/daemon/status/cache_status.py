@@ -1,4 +1,4 @@
-"""The caches of aggregates and services: the state of each, and their checks of /readyz."""
+"""The caches of aggregates and services in the status document, and their checks of /readyz."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 MAX_REFLECTORS = 1000
-"""The most caches that are listed, of all aggregates together; the others are only counted: 500 members have 50,000."""
-_LEAST = 50  # listed caches of each aggregate
+"""Limit of listed caches of all aggregates together. Others are only counted, as 500 members have 50,000 caches."""
+_LEAST = 50  # limit of the listed caches of each aggregate
 _STATES = ("unavailable", "syncing", "stale", "synced")
-"""From the worst on: never listed and not watched; being listed; listed but not watched now; watched."""
+"""From worst to best: never listed and not watched; being listed; listed but not watched now; watched."""
 MAX_PROBLEMS = 20
-"""The most backends of a cluster whose problem is shown; all are counted."""
+"""Limit of the backends of a cluster whose problem is shown; all are counted."""
 
 
 def of_aggregates(owner: Aggregates) -> list[Figures]:
@@ -48,7 +48,7 @@ def of_aggregates(owner: Aggregates) -> list[Figures]:
 
 
 def of_stores(stores: Iterable[Store], now: float, most: int) -> Figures:
-    """Return the figures of caches; all are counted, and `most` are listed, the worst first."""
+    """Return the figures of caches: all are counted, and at most `most` are listed, the worst first."""
     by_state: dict[str, list[Store]] = {state: [] for state in _STATES}
     objects = size = 0
     for store in stores:
@@ -73,7 +73,7 @@ def _state(store: Store) -> str:
 def _of_store(store: Store, now: float) -> Figures:
     """Return the figures of one cache.
 
-    `lagSeconds` is the time since the last event, bookmark or list: a watched member sends one each minute.
+    `lagSeconds` is the time since the last event, bookmark or list. A watched member sends one of these each minute.
     """
     changed, gvr = store.last_event, store.resource.gvr
     return {
@@ -94,7 +94,7 @@ def _of_store(store: Store, now: float) -> Figures:
 def of_services(owner: LiveServices) -> Figures:
     """Return the figures of services.
 
-    The caches are those that services read; if an aggregate reads one too, its objects are counted with both.
+    They include all caches that services read. The objects of a cache that an aggregate also reads count for both.
     """
     return {
         "serviceCaches": of_stores(owner.caches.stores, owner.now, MAX_REFLECTORS),
@@ -104,7 +104,7 @@ def of_services(owner: LiveServices) -> Figures:
 
 
 def of_endpoints(table: EndpointTable) -> list[Figures]:
-    """Return, for each cluster, the numbers of its backends, of unknown and stale ones, and of their endpoints."""
+    """Return for each cluster the numbers of its backends, its unknown and stale backends, and their endpoints."""
     clusters: dict[str, dict[str, Any]] = {}
     for key, value in table.items():
         found = clusters.setdefault(
@@ -138,8 +138,8 @@ def of_endpoints(table: EndpointTable) -> list[Figures]:
 def cache_checks(aggregates: Mapping[str, LiveAggregate], now: float) -> Iterator[Check]:
     """Yield a check for each aggregate; `now` is by the clock of `initial_sync_ends`.
 
-    Caches that are not in sync fail readiness while reads wait for them (`initialSyncTimeout`), and afterwards if the
-    aggregate is not served without them: with `unavailable: Fail`, or if none is in sync.
+    Caches that are not in sync fail readiness while reads wait for them (`initialSyncTimeout`). Later they fail it only
+    if the aggregate needs them: with `unavailable: Fail`, or if no cache is in sync.
     """
     for name, aggregate in aggregates.items():
         stores, unknown = aggregate.stores, len(aggregate.undiscovered)

@@ -1,6 +1,6 @@
-"""The certificates of a configuration, and when each expires.
+"""The certificates of a configuration and their expiry times, for the status document.
 
-They come from its files as they were read: a changed file counts from the next reload on, a changed key pair as soon as
+They come from its files as they were read. A changed file counts after the next reload, a changed key pair as soon as
 it is in use (`daemon.certificate_watch`).
 """
 
@@ -28,7 +28,7 @@ class Expiry(NamedTuple):
 
     name: str
     kind: str
-    """server: shown to clients; client: shown to a cluster; ca: verifies clients; cluster: verifies a cluster."""
+    """server, client: presented to clients or to a cluster; ca, cluster: verifies clients or a cluster."""
     subject: str
     names: tuple[str, ...]
     not_after: float
@@ -56,9 +56,9 @@ def of_certificates(expiries: Sequence[Expiry], wall: float) -> list[Figures]:
 
 
 def expiries_of(config: model.Config, wall: float) -> list[Expiry]:
-    """Return the certificates of a configuration, one for each use; unparsable ones are left out.
+    """Return the certificates of a configuration, one for each use, without unparsable ones.
 
-    For a bundle of authorities, it is the one that expires next among those still valid at `wall`.
+    Of a CA bundle, it is the next certificate to expire among those still valid at `wall`.
     """
     found = []
     for kind, name, pem, names in _files(config):
@@ -72,9 +72,9 @@ def expiries_of(config: model.Config, wall: float) -> list[Expiry]:
 
 
 def fingerprint_of(config: model.Config) -> str:
-    """Return a short hash of a configuration, the same in each replica with an equal one.
+    """Return a short hash of a configuration, which is equal in all replicas with an equal configuration.
 
-    The certificates in its files are hashed, secrets (keys, tokens, passwords) are not: the hash may be published.
+    It covers the certificates in files, but no secrets (keys, tokens, passwords), so that the hash may be published.
     """
     digest = hashlib.sha256(repr(config).encode())
     for _, _, pem, _ in _files(config):
@@ -83,7 +83,7 @@ def fingerprint_of(config: model.Config) -> str:
 
 
 def _files(config: model.Config) -> Iterator[tuple[str, str, model.PEMFile, tuple[str, ...]]]:
-    """Yield kind, name, file and server names of each file with certificates; each name once per kind."""
+    """Yield kind, name, file and server names of each file with certificates, each name once per kind."""
     for certificate in config.certificates:
         yield "server", certificate.name, certificate.chain, certificate.server_names
     for cluster in config.clusters:

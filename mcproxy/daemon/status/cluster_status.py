@@ -1,6 +1,6 @@
-"""Clusters: connections, requests, the health of each endpoint, the proxy's credential; conditions of API services.
+"""Clusters and API services in the status document: connections, requests, health, credentials, conditions.
 
-Versions of HTTP are named as in the access log.
+HTTP versions have the names of the access log.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def of_clusters(
 ) -> list[Figures]:
     """Return the figures of each cluster.
 
-    `missing` returns the rights that a cluster does not grant the proxy, None if this process has not asked; `wall`
-    is the time of day, `now` the reactor's.
+    `missing` returns the rights that a cluster does not grant the proxy; None if this process has not checked them.
+    `wall` is the time of day, `now` the reactor's time.
     """
     return [
         {
@@ -55,8 +55,8 @@ def of_clusters(
 def of_endpoint(endpoint: Endpoint, wall: float) -> Figures:
     """Return the figures of an endpoint.
 
-    `state` is the result of the health checks, or "disabled"; `cause` is the newest failure, "" after a successful
-    check. `latencySeconds` is the latency of the newest answered health check; null for an endpoint that is out.
+    `state` is the result of the health checks, or "disabled". `cause` is the newest failure, or "" after a successful
+    check. `latencySeconds` is the latency of the newest answered health check, or null if the endpoint is out.
     """
     disabled = endpoint.config.disabled
     return {
@@ -77,7 +77,7 @@ def of_endpoint(endpoint: Endpoint, wall: float) -> Figures:
 def _of_credentials(cluster: Cluster, now: float) -> Figures:
     """Return the state of the proxy's own credential; `expiresAt` is the expiry of an exec plugin's credential.
 
-    `refused`: the cluster has answered 401 to it within the last minute.
+    `refused`: the cluster has answered 401 to the credential within the last minute.
     """
     expires_at = cluster.credentials.expires_at
     return {
@@ -106,7 +106,7 @@ def _listed(rights: Sequence[str] | None) -> list[str] | None:
 
 
 def of_api_services(known: Availability) -> list[Figures]:
-    """Return the figures of each API service, in the order of the configuration; `usedBy` are servers."""
+    """Return the figures of each API service, in the order of the configuration. `usedBy` lists servers."""
     return [
         {
             "name": registration.name,

@@ -1,7 +1,7 @@
-"""Ingresses: their rules with their counts, and their services with the endpoints in each cluster.
+"""Ingresses in the status document: rules with their counts, and services with their endpoints in each cluster.
 
-All processes have the same endpoints; each process ejects failing ones by itself (`outEndpoints` has those that are out
-in at least one process).
+All processes have the same endpoints, but each process ejects failing endpoints by itself. `outEndpoints` lists
+endpoints that are out in at least one process.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from mcproxy.services.ingress.live_ingresses import Ingresses
 
 MAX_OUT = 20
-"""The most endpoints of a service in a cluster that are shown as ready, and as out; all are counted."""
+"""Limit of the ready and of the out endpoints shown for a service in a cluster; all are counted."""
 
 RuleCounts = Mapping[tuple[str, str, str], tuple[int, int]]
 """Requests and errors (5xx) by ingress, rule and service."""
 
 
 def of_ingresses(ingresses: Ingresses | None, requests: Collection[IngressRequest]) -> Figures:
-    """Return the live figures of one process; no figures without ingresses."""
+    """Return the live figures of one process; empty without ingresses."""
     if ingresses is None:
         return {}
     in_flight = Counter(request.route.ingress for request in requests if request.route is not None)
@@ -64,7 +64,7 @@ def of_ingresses(ingresses: Ingresses | None, requests: Collection[IngressReques
 def described(requests: Iterable[IngressRequest], now: float, process: str) -> list[Figures]:
     """Return a JSON object for each request in flight, the oldest first, at most MAX_SHOWN (/debug/requests).
 
-    Only the rule's part of its path is shown: the path belongs to another server, for which it may hold a secret.
+    Of the path only the rule's part is shown, because the path belongs to another server and can hold a secret.
     """
     oldest = nsmallest(MAX_SHOWN, requests, key=lambda request: request.exchange.started_at)
     return [_described(request, now, process) for request in oldest]

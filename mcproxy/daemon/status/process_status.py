@@ -1,4 +1,4 @@
-"""Figures of processes: the resource usage of one, read from proc(5), and the sums over several."""
+"""Processes in the status document: resource usage of a process from proc(5), and sums of figures over processes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from mcproxy.observe.senders import KINDS as SENDERS
 KEYS = ("residentBytes", "virtualBytes", "cpuSeconds", "descriptors", "maxDescriptors", "startedAt", "loopLagSeconds")
 """The keys of `of_process`."""
 _STARTED = 19
-"""Field 22 of /proc/PID/stat, counted from behind the process name."""
+"""Index of field 22 of /proc/PID/stat among the fields after the process name."""
 
 
 def of_process(loop_lag: float | None = None, proc: str = "/proc/self") -> Figures:
-    """Return the resource usage of this process. `loop_lag`: the longest recent delay of its event loop, None if
-    unknown.
-    """
+    """Return the resource usage of this process.
+
+    `loop_lag` is the longest recent delay of its event loop; None if unknown."""
     virtual, resident = memory(proc)
     return {
         "residentBytes": resident,
@@ -33,7 +33,7 @@ def of_process(loop_lag: float | None = None, proc: str = "/proc/self") -> Figur
 
 
 def memory(proc: str = "/proc/self") -> tuple[int, int] | tuple[None, None]:
-    """Return the bytes of the address space, and those in memory, including shared ones; None without proc(5)."""
+    """Return the virtual and the resident size (bytes), including shared memory; None without proc(5)."""
     try:
         with open(f"{proc}/statm", "rb") as file:
             virtual, resident = file.read().split()[:2]
@@ -44,10 +44,10 @@ def memory(proc: str = "/proc/self") -> tuple[int, int] | tuple[None, None]:
 
 
 def started_at(proc: str = "/proc/self") -> float | None:
-    """Return when the process was started, in seconds since 1970; None without proc(5)."""
+    """Return the start time of the process in seconds since 1970; None without proc(5)."""
     try:
         with open(f"{proc}/stat", "rb") as file:
-            ticks = int(file.read().rpartition(b")")[2].split()[_STARTED])  # the name may have spaces and brackets
+            ticks = int(file.read().rpartition(b")")[2].split()[_STARTED])  # the name can have spaces and brackets
         with open("/proc/stat", "rb") as file:
             booted = next(int(line.split()[1]) for line in file if line.startswith(b"btime "))
         return booted + ticks / os.sysconf("SC_CLK_TCK")
@@ -58,7 +58,7 @@ def started_at(proc: str = "/proc/self") -> float | None:
 def open_descriptors(proc: str = "/proc/self") -> int | None:
     """Return the number of open descriptors; None without proc(5).
 
-    Since Linux 6.2 it is the size of the directory. Before, the entries are counted, which takes 0.3 µs for each.
+    Since Linux 6.2 the directory's size is this number. On older kernels the entries are counted (0.3 µs each).
     """
     directory = f"{proc}/fd"
     try:
@@ -67,11 +67,11 @@ def open_descriptors(proc: str = "/proc/self") -> int | None:
         return None
 
 
-# The figures of several processes as those of one.
+# The sums of the figures of several processes.
 #
 # Every process reports its figures; a missing figure (the keeper has no listeners, or a process starts) counts as zero.
-# Numbers are added, except for facts that all processes know (a limit, a time). For such facts the first process that
-# knows them wins: callers put the leader first, which checks health and rights for all.
+# Numbers are added, except facts that all processes know (a limit, a time). For a fact the first process that knows it
+# takes precedence. Callers put the leader first, which checks health and rights for all processes.
 
 _IDENTITY: Mapping[str, tuple[str, ...]] = {
     "listeners": ("name", "bind"),
@@ -90,10 +90,10 @@ _IDENTITY: Mapping[str, tuple[str, ...]] = {
     "certificates": ("kind", "name"),
     **dict.fromkeys(SENDERS, ("name",)),
 }
-"""The lists whose objects several processes report, and the keys that identify an object in all of them."""
+"""Lists whose objects several processes report, with the keys that identify an object."""
 
 _ANY = frozenset({"accepting", "refused"})
-"""True if it is true in one process."""
+"""Booleans that are true if they are true in at least one process."""
 
 _FACTS = frozenset(
     {
@@ -112,10 +112,10 @@ _FACTS = frozenset(
 
 
 def summed(processes: Iterable[Figures]) -> Figures:
-    """Return the sums of the figures of processes: each listener, server, cluster … once.
+    """Return the sums of the figures of processes, with each listener, server, cluster … once.
 
-    The given objects are changed and reused, so 500 clusters of four processes are summed in a few milliseconds. Lists
-    that the status document always has are present even if empty.
+    The arguments are changed and reused, so that 500 clusters of four processes take a few milliseconds. Lists that the
+    status document always has are present even if empty.
     """
     total: Figures = {"listeners": [], "clusters": []}
     for process in processes:
@@ -124,10 +124,10 @@ def summed(processes: Iterable[Figures]) -> Figures:
 
 
 def _add(total: Figures, other: Figures) -> None:
-    """Add an object to another, key by key; a key that only one of them has stays as it is."""
+    """Add an object to another, key by key. A key that only one of them has is kept."""
     for key, value in other.items():
         one = total.get(key)
-        kind = type(value)  # of JSON: there are no subclasses
+        kind = type(value)  # JSON types have no subclasses
         if one is None:
             total[key] = value
         elif kind is str or value is None or key in _FACTS:
@@ -143,7 +143,7 @@ def _add(total: Figures, other: Figures) -> None:
 
 
 def _add_all(total: list[Figures], others: list[Figures], identity: tuple[str, ...]) -> None:
-    """Add a list of objects to another: those with the same identity are summed."""
+    """Add a list of objects to another; objects with the same identity are summed."""
     if not total:
         total += others
         return

@@ -1,8 +1,8 @@
 """The rates of the last quarter of an hour, for charts, and of the last minute, of each server, cluster and endpoint.
 
-A sample always costs some microseconds, so both kinds are taken all the time, at even intervals of the monotonic clock:
-a chart is available after an incident. Rates of the last minute, and the refused clients, are the difference of the
-present counts to the sample before it, made on request.
+A sample costs some microseconds. So samples for both are always taken, at even intervals of the monotonic clock, and
+a chart is available after an incident. Rates of the last minute, and the refused clients, are computed on request: the
+current counts minus a sample from before that minute.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from mcproxy.observe.metrics.families import FINE_BOUNDS
 CHART_STEP = 5.0
 """Seconds between two samples of a chart."""
 CHART_LENGTH = 180
-"""Samples that are kept: a quarter of an hour."""
+"""Number of kept samples: a quarter of an hour."""
 QUANTILE = 0.99
 Totals = Mapping[str, Any]
-"""The counts since the start: `requests`, `errors`, `refused`, `bytes`, and `durations`: the counts of the buckets of a
-histogram, not cumulative, the last one without an upper bound.
-"""
+"""The counts since the start: `requests`, `errors`, `refused`, `bytes` and `durations`.
+
+`durations` are the non-cumulative counts of a histogram's buckets; the last has no upper bound."""
 _RATES = {
     "requestsPerSecond": "requests",
     "errorsPerSecond": "errors",
@@ -35,14 +35,14 @@ _RATES = {
 }
 _QUANTILE = "p99Seconds"
 SAMPLE_STEP = 15.0
-"""Seconds between two samples for the rates of a minute."""
+"""Seconds between two samples for the rates of the last minute."""
 SAMPLES = 5
-"""The number of these samples: rates cover a minute and up to one interval more."""
+"""Number of these samples: rates cover a minute plus at most one interval."""
 _NOTHING = Sums()
 
 
 class History:
-    """The ring of samples for charts. `start` takes the first sample, from which the rates are counted."""
+    """The ring of samples for charts. `start` takes the first counts, from which the first rates are computed."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class History:
         step: float = CHART_STEP,
         length: int = CHART_LENGTH,
     ) -> None:
-        """`bounds` are the upper bounds of the buckets of durations, in seconds, but for the last one's."""
+        """`bounds` are the upper bounds (seconds) of all buckets of durations except the last."""
         self._clock = clock
         self._totals = totals
         self._bounds = tuple(bounds)
@@ -75,13 +75,13 @@ class History:
             self._call.stop()
 
     def figures(self) -> Figures:
-        """Return the samples, the oldest first; a quantile is None where no request has ended."""
+        """Return the samples, the oldest first; a quantile is None if no request has ended."""
         columns = list(zip(*self._samples, strict=True)) or [()] * (len(_RATES) + 1)
         names = (*_RATES, _QUANTILE)
         return {"stepSeconds": self._step, **{name: list(column) for name, column in zip(names, columns, strict=True)}}
 
     def _sample(self, count: int) -> None:
-        """Take a sample; `count` is more than 1 if this process was stopped: the rate is that of all that time."""
+        """Take a sample. If this process was stopped, `count` is above 1: as many samples get the rate of that time."""
         totals, now = self._totals(), self._clock.seconds()
         seconds = now - self._at
         if seconds <= 0:
@@ -151,7 +151,7 @@ class SampleDifference:
         self._totals = now.totals
 
     def of_server(self, name: str) -> Figures:
-        """Return the figures of a server: rates a second, and quantiles of durations (seconds)."""
+        """Return the figures of a server: rates per second, and quantiles of durations (seconds)."""
         return self._rates(self.now.servers, self._before.breakdown.servers, name)
 
     def of_cluster(self, name: str) -> Figures:
@@ -159,9 +159,9 @@ class SampleDifference:
         return self._rates(self.now.clusters, self._before.breakdown.clusters, name)
 
     def of_endpoint(self, cluster: str, name: str) -> Figures:
-        """Return the figures of an endpoint, without errors: a request's error may follow attempts at several
-        endpoints.
-        """
+        """Return the figures of an endpoint.
+
+        They have no errors, because a request can fail after attempts at several endpoints."""
         found = self._rates(self.now.endpoints, self._before.breakdown.endpoints, (cluster, name))
         return {key: found[key] for key in ("requestsPerSecond", "p50Seconds", "p99Seconds")}
 
@@ -180,9 +180,9 @@ class SampleDifference:
         return round(max(0, number) / self.seconds, 4) if self.seconds > 0 else None
 
     def refusals(self) -> Figures:
-        """Return the refused clients and what refused them, most first; `requests` is the number of requests that ended
-        meanwhile.
-        """
+        """Return the refusals of clients by status code and refusing part, the most frequent first.
+
+        `requests` is the number of requests that ended in the same time."""
         old, new = self._before.totals, self._totals
         before = old["refusals"]
         kinds = [

@@ -1,4 +1,4 @@
-"""Requests in flight and what they wait for: for servers, flow controls (also over replicas) and reviewers."""
+"""Requests in flight by servers, flow controls (also over replicas) and reviewers, for the status document."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _NUMBERS = {
     **{name: name for name in ("waiting", "running", "cached", "places")},
     "largestShare": "largest_share",
 }
-"""Keys, and the attributes of `ReviewLoad`. A share is that of the client or user with the most places."""
+"""Keys of the document and attributes of `ReviewLoad`. `largestShare` is of the client or user with most places."""
 _CACHES = {"tokens": "tokens", "access": "decisions"}
 
 
 def of_servers(names: Iterable[str], requests: Collection[Request]) -> list[Figures]:
-    """Return the live figures of the servers `names`; a request without a server is counted nowhere."""
+    """Return the live figures of the servers `names`. A request without a server is not counted."""
     in_flight = Counter(request.server.name for request in requests if request.server is not None)
     return [{"name": name, "inFlight": in_flight[name]} for name in names]
 
@@ -65,7 +65,7 @@ def _backend(backend: model.Backend) -> Figures:
 
 
 def of_flow_controls(flow_controls: FlowControls) -> list[Figures]:
-    """Return the figures of the flow controls that limit anything, for this process's requests only."""
+    """Return the figures of flow controls with a limit, for the requests of this process only."""
     return [
         {
             "name": name,
@@ -82,8 +82,8 @@ def of_flow_controls(flow_controls: FlowControls) -> list[Figures]:
 def with_limits(config: Iterable[model.FlowControl], live: Iterable[Mapping[str, Any]]) -> list[Figures]:
     """Return an entry for each flow control of the configuration, from the sums over all processes.
 
-    `use` is the fraction of the limit that is in use, 0 to 1; None if the limit is for each user or cluster, which are
-    not counted one by one here.
+    `use` is the used fraction of the limit, 0 to 1; None if the limit is per user or cluster, which are not counted
+    separately here.
     """
     by_name = {entry["name"]: entry for entry in live}
     return [_with_limit(item, by_name.get(item.name, {})) for item in config]
@@ -124,15 +124,15 @@ def _part(used: float, maximum: int | None) -> float | None:
 
 
 def of_shared_limits(figures: Figures | None) -> Figures:
-    """Return the state of limits over replicas under the key `sharedState`; nothing if none is shared (None)."""
+    """Return the state of limits over replicas under the key `sharedState`; empty if no limit is shared (None)."""
     return {} if figures is None else {"sharedState": figures}
 
 
 def of_reviews(loads: Iterable[tuple[str, str, ReviewLoad]]) -> Figures:
     """Return the figures `reviews` and `caches`, from ``(kind, name, load)`` of each reviewer.
 
-    `name` is the set of authenticators whose tokens are reviewed (kind "tokens"), or the cluster that is asked whether
-    a request is allowed ("access").
+    `name` is the authentication whose tokens are reviewed (kind "tokens"), or the cluster that authorizes requests
+    ("access").
     """
     reviewers: dict[tuple[str, str], Figures] = {}
     caches = dict.fromkeys(_CACHES.values(), 0)

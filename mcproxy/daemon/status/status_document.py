@@ -1,7 +1,7 @@
-"""The status document and the metrics of the whole daemon, made in the supervisor, or in the only process.
+"""Makes the status document and the metrics of the whole daemon, in the supervisor or in the single process.
 
-The figures of all processes are summed before; values of the configuration are added here, so that processes report
-only live state.
+It gets the sums of the figures of all processes, and adds values from the configuration, so that processes report only
+live state.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 SINGLE = "single"
-"""The role of the only process of a daemon."""
+"""The role of the process of a single-process daemon."""
 
 
 class DaemonStatus:
-    """The status of a daemon; `start` is called when it serves."""
+    """The status of a daemon. `start` is called when the daemon serves."""
 
     def __init__(
         self, reactor: Any, service: DaemonService, state: Callable[[], dict[str, Any]], config: Callable[[], Config]
@@ -61,10 +61,10 @@ class DaemonStatus:
 
     async def collect(self) -> dict[str, Any]:
         """Return the status document (`daemon.status`)."""
-        counting = Deferred.fromCoroutine(self._service.collect_metrics())  # both query all processes, at the same time
+        counting = Deferred.fromCoroutine(self._service.collect_metrics())  # both query all processes, concurrently
         figures = await self._service.collect_figures()
         metrics = await counting
-        state, config = self._state(), self._config()  # read after the figures, which bring the counts up to date
+        state, config = self._state(), self._config()  # read after the figures, whose collection updates the counts
         if "processes" not in figures:
             used = figures.pop("process", {})
             figures["processes"] = [only_process(used, state["uptimeSeconds"], state["open"])]
@@ -86,7 +86,7 @@ class DaemonStatus:
 
 
 class StatusDocument:
-    """Makes the document. Values computed from a configuration are kept while it is in force."""
+    """Makes the document. Values computed from a configuration are cached while it is in force."""
 
     def __init__(self, wall: Callable[[], float]) -> None:
         """`wall` returns the time of day, in seconds since 1970."""
@@ -95,15 +95,15 @@ class StatusDocument:
         self._config: model.Config | None = None
         self._hash = ""
         self._expiries: list[Expiry] = []
-        self._valid_until = 0.0  # when another certificate of a bundle is the next to expire
+        self._valid_until = 0.0  # time at which another certificate of a CA bundle becomes the next to expire
 
     def of_configuration(self, config: model.Config) -> Figures:
-        """Return the keys about the configuration in force and the start of the daemon."""
+        """Return the keys of the document about the configuration in force and the start of the daemon."""
         self._use(config)
         return {"configHash": self._hash, "startedAt": rfc3339(self._started_at)}
 
     def complete(self, config: model.Config, figures: Mapping[str, Any], counted: Counted) -> Figures:
-        """Return the lists of the document, from the figures and the counts of all processes."""
+        """Return the lists of the document, made from the figures and counts of all processes."""
         self._use(config)
         found = dict(figures)
         return {
@@ -145,7 +145,7 @@ def _of_logs(metrics: Metrics) -> Figures:
 
 
 def _with_totals(cluster: Mapping[str, Any], counted: Counted) -> Figures:
-    """Return the figures of a cluster with the counts of it and of its endpoints.
+    """Return the figures of a cluster, with its counts and those of its endpoints.
 
     `requestSeconds` is the total duration of the requests of `requestsTotal`.
     """
@@ -173,7 +173,7 @@ def _with_totals(cluster: Mapping[str, Any], counted: Counted) -> Figures:
 
 
 def of_reload(result: ReloadResult | None) -> Figures | None:
-    """Return the key `lastReload`; None before the first one."""
+    """Return the value of the key `lastReload`; None before the first reload."""
     if result is None:
         return None
     return {
@@ -205,11 +205,11 @@ class Counted:
     """The counts in the document, of all processes since the start."""
 
     change: SampleDifference
-    """Since the start, and in the last minute."""
+    """Senders since the start, and in the last minute."""
     logs: Figures
-    """The lost lines of the logs of requests."""
+    """The lost lines of request logs."""
     rules: RuleCounts
-    """Of ingresses."""
+    """The counts of ingresses."""
 
     @classmethod
     def of(cls, metrics: Metrics, change: SampleDifference) -> Counted:

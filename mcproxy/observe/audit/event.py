@@ -1,7 +1,7 @@
-"""An event of the audit log, as a kube-apiserver writes it. Pure.
+"""An event of the audit log, in the form of a kube-apiserver. Pure.
 
-Keys, their order and their omission are those of k8s.io/apiserver's `audit/v1.Event`. Values that are objects are
-kept as JSON (`msgspec.Raw`), since most requests of a user share them. `UNSET` leaves a key out.
+Keys, their order and their omission follow k8s.io/apiserver's `audit/v1.Event`. Values that are objects are kept as
+JSON (`msgspec.Raw`), because most requests of a user share them. The value `UNSET` omits a key.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from mcproxy.observe.audit.values import text
 KIND = "Event"
 API_VERSION = "audit.k8s.io/v1"
 METADATA = "Metadata"
-"""The level: user, resource and verb of the request, without bodies."""
+"""The audit level: user, resource and verb of the request, without bodies."""
 
 RECEIVED = "RequestReceived"
-"""The user is known, and no authorization decision was made yet."""
+"""Stage: the user is known, but authorization has not been decided."""
 STARTED = "ResponseStarted"
-"""The response to a long-running request has begun; or authentication has failed (the only event of a 401)."""
+"""Stage: the response to a long-running request has begun, or authentication failed (the only event of a 401)."""
 COMPLETE = "ResponseComplete"
-"""The response is complete, or was broken off."""
+"""Stage: the response is complete or was aborted."""
 PANIC = "Panic"
-"""A bug has ended the request, with 500."""
+"""Stage: a bug ended the request with 500."""
 
 
 def annotations_of(
@@ -39,10 +39,10 @@ def annotations_of(
     server: str | None = None,
     api_service: str | None = None,
 ) -> msgspec.Raw:
-    """Return the annotations that the proxy adds to an event. A value is None if it is unknown.
+    """Return the annotations that the proxy adds to an event; unknown values are None.
 
-    `decision` is allow or forbid, if the server's authorizer has decided; `reason` is how the request ended
-    (`requests.reasons`), as in the access log.
+    `decision` is allow or forbid, if the server's authorizer has decided. `reason` is the access log's reason for the
+    end of the request (`requests.reasons`).
     """
     known = {
         "authorization.k8s.io/decision": decision,
@@ -59,7 +59,7 @@ def annotations_of(
 
 
 class AuditEvent(msgspec.Struct, gc=False, rename="camel"):
-    """One stage of one request. Texts that are not ASCII are `Raw`, too."""
+    """An event: one stage of one request. Non-ASCII strings are also `Raw`."""
 
     kind: str
     api_version: str
@@ -89,7 +89,7 @@ def received(
     object_ref: msgspec.Raw | UnsetType,
     timestamp: str,
 ) -> AuditEvent:
-    """Return the first event of a request; `timestamp` is that of its arrival."""
+    """Return the first event of a request; `timestamp` is the time of its arrival."""
     return AuditEvent(
         KIND,
         API_VERSION,
@@ -119,7 +119,7 @@ def later(
     annotations: msgspec.Raw,
 ) -> AuditEvent:
     """Return a later event of the request whose first event is `first`."""
-    event: AuditEvent = first.__copy__()  # type: ignore[attr-defined] # in C: a third of the time of making one
+    event: AuditEvent = first.__copy__()  # type: ignore[attr-defined] # in C, in a third of the time of a new object
     event.stage = stage
     event.impersonated_user = impersonated
     event.response_status = status

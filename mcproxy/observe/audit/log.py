@@ -1,6 +1,6 @@
 """The open audit log: a file with one event per line, written by a thread from a bounded queue.
 
-While the disk is full, queued events are kept and written later; only events beyond the queue are lost, and those are
+While the disk is full, queued events are kept and written later. Only events that exceed the queue are lost, which are
 counted and reported.
 """
 
@@ -24,7 +24,7 @@ log = Logger(__name__)
 LONGEST_BACKLOG = 16 * 1024 * 1024
 """Limit of the queue for the file (bytes): some 20,000 events."""
 CLOSE_TIMEOUT = 5.0
-"""Seconds for writing the queue at the end of the process."""
+"""Limit of the time to write the queue at the end of the process (seconds)."""
 _TODO = "free space or check the disk; events are kept in memory up to 16 MiB and written as soon as that works again"
 
 
@@ -33,7 +33,7 @@ encode: Callable[[Sequence[AuditEvent]], bytes] = msgspec.json.Encoder().encode_
 
 
 class AuditLog(BatchedLog[AuditEvent]):
-    """One open audit log, and its cache of values that many events share."""
+    """An open audit log, with a cache of values that many events share."""
 
     def __init__(
         self,
@@ -45,12 +45,12 @@ class AuditLog(BatchedLog[AuditEvent]):
     ) -> None:
         """Open the file. Raises OSError.
 
-        `process` names this process in each event if several write to the file. `successor` returns the log that takes
-        over after `close`, for requests that began before a reload.
+        `process` is the name of this process in each event, if several write to the file. `successor` returns the log
+        that takes over after `close`, for requests that began before a reload.
         """
         self.config = config
         self.process = process or None
-        self.object_ref = lru_cache(2048)(values.object_ref_of)  # by the RequestInfo itself, which many requests share
+        self.object_ref = lru_cache(2048)(values.object_ref_of)  # by RequestInfo object, which many requests share
         self.uri = lru_cache(1024)(values.uri_of)
         self.user_agent = lru_cache(256)(values.user_agent_of)
         self.source_ips = lru_cache(512)(values.source_ips_of)
@@ -112,7 +112,7 @@ class AuditLogs(OpenLogs[AuditEvent]):
     """Opens audit logs and keeps track of them, for SIGUSR1 (reopen), the metrics and the end of the process."""
 
     def __init__(self, clock: IReactorTime, process: str = "") -> None:
-        """`process` is the name of this process in each event; "" for the only one of a daemon."""
+        """`process` is the name of this process in each event; "" in a daemon of one process."""
         super().__init__(CLOSE_TIMEOUT)
         self._clock = clock
         self._process = process

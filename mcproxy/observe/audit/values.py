@@ -1,6 +1,6 @@
-"""The values of an audit event, as JSON with the keys of Kubernetes in their order. Pure.
+"""Encodes the values of an audit event as JSON, with the keys of Kubernetes in their order. Pure.
 
-Values that a client chose are bounded and escaped to ASCII; credentials in a query are masked.
+Values that clients choose are limited in length and escaped to ASCII. Credentials in a query are masked.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
 from mcproxy.observe.log_values import LONGEST, Seconds, bounded, masked
 
-_MAX_USER_AGENT = 1024  # as in a kube-apiserver, with its suffix
+_MAX_USER_AGENT = 1024  # characters, as in a kube-apiserver, whose suffix is also added
 _TRUNCATED = "...TRUNCATED"
 _MAX_MESSAGE = 4096
 _MOST = 1000
 """Limit of the groups and the values of extra keys of one user, and of the addresses of one request."""
 
 CLOSED_EARLY = Raw(b'{"metadata":{},"status":"Success","message":"Connection closed early","code":200}')
-"""The status of a request whose client went away before a response began, as a kube-apiserver writes it."""
+"""The status of a request whose client disconnected before a response began, as in a kube-apiserver."""
 PANICKED = Raw(b'{"metadata":{},"status":"Failure","message":"internal error","reason":"InternalError","code":500}')
 """The status of the stage Panic."""
 
 
 def text(value: str) -> str | Raw:
-    """Return a text in the form for an event: bounded and escaped."""
+    """Return a string for an event, limited in length and escaped."""
     value = value if len(value) <= LONGEST else bounded(value)
     return value if value.isascii() else Raw(quote(value))
 
 
 def uri_of(target: bytes) -> str:
-    """Return the requestURI: the target as sent, bounded, with credentials in its query masked."""
+    """Return the requestURI: the target as sent, limited in length, with credentials in its query masked."""
     uri = target.decode("latin-1")
     return masked(uri) if "?" in uri or len(uri) > LONGEST else uri
 
@@ -70,11 +70,11 @@ def user_of(user: UserInfo | None) -> Raw:
 def object_ref_of(info: RequestInfo) -> Raw | UnsetType:
     """Return the objectRef of a request; UNSET for a non-resource request.
 
-    A kube-apiserver takes the name of a created object from its body; here none is read.
+    Unlike a kube-apiserver, the proxy does not read the name of a created object from the body.
     """
     if not info.is_resource:
         return UNSET
-    name = "" if info.request_verb == "deletecollection" else info.name  # for this verb the name is a selector's
+    name = "" if info.request_verb == "deletecollection" else info.name  # here the name comes from a field selector
     values = {
         "resource": info.resource,
         "namespace": info.namespace,
@@ -92,7 +92,7 @@ def source_ips_of(addresses: tuple[str, ...]) -> Raw | UnsetType:
 
 
 def status_of(code: int, refusal: StatusError | None) -> Raw:
-    """Return the responseStatus: for a refusal by the proxy, its whole Status, else only the code.
+    """Return the responseStatus: the whole Status of a refusal by the proxy, else only the code.
 
     A kube-apiserver does the same for requests that it relays to an aggregated API server.
     """
@@ -128,6 +128,6 @@ class MicroTime:
     def __call__(self, when: float) -> str:
         """Return the text for a time in seconds since the epoch."""
         second = int(when)
-        if second != self._second:  # kept here, too: this is called three times for a request
+        if second != self._second:  # cached, because each request calls this three times
             self._second, self._text = second, self._seconds(second)
         return "%s.%06dZ" % (self._text, (when - second) * 1e6)  # noqa: UP031 (half the time of an f-string)

@@ -1,4 +1,4 @@
-"""The sums of request counts that the status document shows: of all requests, a server, a cluster, an endpoint."""
+"""The sums of request counts for the status document: of all requests, and of each server, cluster and endpoint."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class Sums:
 
     requests: int = 0
     errors: int = 0
-    """With a code of 500 or more."""
+    """Requests with a status code of 500 or more."""
     refused: int = 0
-    """With a code of `senders.REFUSED`."""
+    """Requests with a status code in `senders.REFUSED`."""
     seconds: float = 0.0
     """The sum of the requests' durations; only for endpoints."""
     durations: list[int] = field(default_factory=lambda: [0] * (len(FINE_BOUNDS) + 1))
-    """The number of requests in each bucket of `FINE_BOUNDS`, not cumulative, infinity last; without long-running
-    ones.
-    """
+    """Non-cumulative counts of requests in the buckets of `FINE_BOUNDS`; the last bucket is infinity.
+
+    Long-running requests are not counted."""
 
     def add_durations(self, numbers: Series) -> None:
         """Add the counts of a histogram."""
@@ -52,11 +52,11 @@ class Breakdown:
     """The sums of each server, cluster and endpoint."""
 
     servers: dict[str, Sums] = field(default_factory=dict)
-    """By name; "" for requests without a server."""
+    """Sums by server name; "" for requests without a server."""
     clusters: dict[str, Sums] = field(default_factory=dict)
-    """By name; "" for requests without a cluster, or answered by an aggregate itself."""
+    """Sums by cluster name; "" for requests without a cluster, or answered by an aggregate itself."""
     endpoints: dict[tuple[str, str], Sums] = field(default_factory=dict)
-    """By cluster and name; without long-running requests."""
+    """Sums by cluster and endpoint name, without long-running requests."""
 
     @classmethod
     def of(cls, counts: MetricCounts) -> Breakdown:
@@ -85,10 +85,10 @@ class Breakdown:
 
 
 def totals_of(counts: MetricCounts) -> dict[str, Any]:
-    """Return sums over everything: requests, errors, refused, bytes of responses, durations as `Sums` has them.
+    """Return the totals: requests, errors, refused, bytes of responses, and durations as in `Sums`.
 
-    Requests to ingresses are included, but not in the refused ones, which are requests to clusters only. `refusals` is
-    the number of requests for each (code, who refused) of `REFUSALS`.
+    They include requests to ingresses, except `refused`, which counts requests to clusters only. `refusals` has the
+    number of requests for each (code, refusing part) of `REFUSALS`.
     """
     sums = Sums()
     for labels, (number,) in counts.of(REQUESTS).items():
@@ -120,9 +120,9 @@ def totals_of(counts: MetricCounts) -> dict[str, Any]:
 
 
 def quantile(bounds: Sequence[float], counts: Sequence[float], part: float) -> float | None:
-    """Return a quantile of a histogram, as Prometheus' `histogram_quantile` does; None without a count.
+    """Return a quantile of a histogram, as Prometheus' `histogram_quantile` does; None if it is empty.
 
-    Within a bucket the values are assumed to be spread evenly. Values in the last bucket, which has no upper bound,
+    Values within a bucket are assumed to be evenly distributed. Values in the last bucket, which has no upper bound,
     count as its lower bound.
     """
     total = sum(counts)

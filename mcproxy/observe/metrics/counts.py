@@ -1,8 +1,8 @@
 """The numbers of counters and histograms, by the values of their labels. Pure.
 
-A series is a list of numbers that the counting code keeps and changes in place: the value of a counter; the count of
-each bucket of a histogram, not cumulative, and the sum of the values. `take` returns numbers as JSON, which another
-process adds to its own (`add`), so one process has the counts of all.
+A series is a list of numbers that the counting code keeps and changes in place: the value of a counter, or the
+non-cumulative counts of a histogram's buckets and the sum of its values. `take` returns numbers as JSON, and another
+process adds them to its own (`add`), so that one process has the counts of all.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Series = list[float]
 Changes = dict[str, list[Any]]
 """``{name of the family: [values of the labels, numbers, values of the labels, numbers, …]}``: JSON.
 
-Of a long series only the numbers that are not zero are given: ``{index: number}``."""
+A long series has only its non-zero numbers: ``{index: number}``."""
 
 _MANY = 32
 
 MAX_SERIES = 10_000
-"""The most series of `mcproxy_requests_total` with verb, resource and code, in a process and in the sum of all."""
+"""Limit of the `mcproxy_requests_total` series with verb, resource and code, per process and in the sum."""
 OTHER = "other"
 
 
@@ -33,9 +33,9 @@ class _LabelSets(Sized, Container[Labels], Protocol):
 
 
 def within_bound(known: _LabelSets, labels: Labels) -> Labels:
-    """Return the labels under which a request is counted: beyond the bound, only server, cluster and class of the
-    code.
-    """
+    """Return the labels under which a request is counted.
+
+    Beyond the limit of series, these are only server, cluster and class of the code."""
     if len(known) < MAX_SERIES or labels in known:
         return labels
     server, cluster, _, _, code = labels
@@ -49,9 +49,9 @@ def observe(series: Series, bounds: tuple[float, ...], value: float) -> None:
 
 
 def count_sorted(series: Series, bounds: Sequence[float], values: Sequence[float]) -> None:
-    """Count many values, in ascending order, in the buckets of a histogram; the caller adds their sum.
+    """Count many values, in ascending order, in the buckets of a histogram. The caller adds their sum.
 
-    One search finds all values of a bucket: that is cheaper than counting each value.
+    One search finds all values of a bucket, which is cheaper than counting each value.
     """
     begin, number = 0, len(values)
     while begin < number:
@@ -74,7 +74,7 @@ class MetricCounts:
         return sum(map(len, self._series.values()))
 
     def series(self, family: Family, labels: Labels) -> Series:
-        """Return the numbers of a series, to be changed in place; a new one is zero."""
+        """Return the numbers of a series, which callers change in place; those of a new series are zero."""
         found = self._series[family.name]
         numbers = found.get(labels)
         if numbers is None:
@@ -94,9 +94,9 @@ class MetricCounts:
         observe(self.series(family, labels), family.bounds, value)
 
     def take(self, most: int = 2000) -> Changes:
-        """Return the counts since the last call, and count from zero again; empty if there are none.
+        """Return the counts since the last call, and reset them to zero; empty without counts.
 
-        `most` bounds the number of series, so that it takes 2 ms at most; call it again for the rest.
+        `most` limits the number of series, so that a call takes at most 2 ms. Call it again for further series.
         """
         taken: Changes = {}
         left = most
@@ -116,7 +116,7 @@ class MetricCounts:
         return taken
 
     def add(self, changes: Mapping[str, list[Any]]) -> None:
-        """Add numbers taken from other counts; families unknown to this program are left out."""
+        """Add numbers taken from other counts, without families unknown to this program."""
         for name, changed in changes.items():
             found, size = self._series.get(name), self._sizes.get(name, 0)
             if found is None:
@@ -143,7 +143,7 @@ def _nonzero(numbers: Series) -> Any:
 
 
 def _expanded(numbers: Mapping[str, float], size: int) -> Series:
-    """Return the numbers of a series from those that are not zero; [] if they do not fit."""
+    """Return all numbers of a series, given its non-zero numbers; [] if an index is out of range."""
     given: Series = [0] * size
     for index, number in numbers.items():
         if not int(index) < size:

@@ -22,12 +22,12 @@ TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 SLICE = 0.002
-"""Seconds after which the reactor runs other work."""
-_PIECE = 100  # series of a piece: 1 ms at most
-_KEPT = 4096  # values of labels whose escaped form is kept while the text is made
+"""Seconds of work after which the reactor runs other work."""
+_PIECE = 100  # series per piece, which take at most 1 ms
+_KEPT = 4096  # limit of the label values whose escaped form is cached
 
 Samples = Iterable[tuple[Labels, Iterable[float]]]
-"""The series of a family: the values of the labels, and the numbers as `counts` has them."""
+"""The series of a family: the values of the labels, and the numbers in the form of `counts`."""
 
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
@@ -77,10 +77,10 @@ async def metrics_text(
 
 
 def render(families: Iterable[tuple[Family, Samples]], *, openmetrics: bool = False) -> Iterator[str]:
-    """Yield the text in pieces that take about a millisecond each. A family without series is left out."""
+    """Yield the text in pieces that take about a millisecond each, without families that have no series."""
     escape = lru_cache(_KEPT)(_escape)  # the same few values are in many series
     for family, samples in families:
-        # A copy: there may be new series before the last piece is made.
+        # A copy, because series can be added before the last piece is made.
         series = iter(samples if isinstance(samples, Iterator) else tuple(samples))
         head = _head(family, openmetrics)
         write = _histogram if family.kind == "histogram" else _value
@@ -97,7 +97,7 @@ def render(families: Iterable[tuple[Family, Samples]], *, openmetrics: bool = Fa
 def _head(family: Family, openmetrics: bool) -> str:
     name, kind = family.name, str(family.kind)
     if openmetrics and family is AGGREGATOR_UNAVAILABLE:
-        kind = "unknown"  # without _total it would have the name of a gauge's family, which OpenMetrics forbids
+        kind = "unknown"  # without _total, its name would be that of a gauge's family, which OpenMetrics forbids
     elif openmetrics and kind == "counter":
         name = name.removesuffix("_total")
     text = family.help.replace("\\", r"\\").replace("\n", r"\n")

@@ -1,7 +1,7 @@
-"""All counters and histograms by name, with their labels and help. A leaf.
+"""All counters and histograms by name, with their labels and help.
 
-Names and units follow https://prometheus.io/docs/practices/naming/. docs/metrics.md has an entry for each, which a test
-keeps complete.
+Names and units follow https://prometheus.io/docs/practices/naming/. A test checks that docs/metrics.md has an entry for
+each of them.
 """
 
 from __future__ import annotations
@@ -24,14 +24,12 @@ FINE_BOUNDS = (
     *_MILLISECONDS,
     *map(float, _SECONDS),
 )
-"""Upper bounds of the buckets from which quantiles are calculated (seconds): a fifth apart, including all
-`DURATION_BOUNDS`.
+"""Upper bounds of the buckets for quantiles (seconds): a fifth apart, including all `DURATION_BOUNDS`.
 
-Prometheus would need a series for each bucket and verb; the status document has the quantiles instead.
-"""
+Prometheus would need a series for each bucket and verb, so only the status document has these quantiles."""
 
 LAG_BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
-"""Upper bounds of the buckets of the turns of the event loop (seconds)."""
+"""Upper bounds of the buckets for iterations of the event loop (seconds)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +37,20 @@ class Family:
     """A metric; its series differ by the values of `labels`."""
 
     name: str
-    """The name in the text format: a counter's ends in ``_total``."""
+    """The name in the text format; the name of a counter ends in ``_total``."""
     kind: Kind
     help: str
     labels: tuple[str, ...] = ()
     bounds: tuple[float, ...] = ()
     """Upper bounds of the buckets of a histogram, without infinity."""
     internal: bool = False
-    """Whether it is for the status document, not for /metrics."""
+    """Whether only the status document has it, and not /metrics."""
 
     @property
     def size(self) -> int:
-        """The length of a series: a histogram has a count for each bucket, not cumulative, and the sum of all
-        values.
-        """
+        """The length of a series.
+
+        A histogram has a non-cumulative count for each bucket, and the sum of all values."""
         return len(self.bounds) + 2 if self.kind == "histogram" else 1
 
 
@@ -360,4 +358,4 @@ COUNTED = (
 """All counters and histograms of /metrics, in the order of the text."""
 
 INTERNAL = (FINE_DURATION, FINE_UPSTREAM_DURATION, FINE_INGRESS_DURATION)
-"""Counters and histograms that are only for the status document."""
+"""Counters and histograms of the status document only."""

@@ -1,4 +1,4 @@
-"""A metric that is read from the status document; a value that is missing there makes no series. Pure."""
+"""A metric that is read from the status document. A missing value makes no series. Pure."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from mcproxy.observe.metrics.families import Family, Kind
 Document = Mapping[str, Any]
 Sample = tuple[Labels, tuple[float]]
 Found = Iterable[tuple[tuple[Any, ...], Any]]
-"""The values of the labels, and the value; None and other values that are not numbers make no series."""
+"""The values of the labels, and the value; None and other non-numbers make no series."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """A metric, and its place in the document."""
+    """A metric, and a function that reads it from the document."""
 
     family: Family
     read: Callable[[Document], Found]
     combine: Callable[[float, float], float] | None = None
-    """Combines two values with the same labels (those of a process and its successor); None: labels are unique."""
+    """Combines two values with the same labels (of a process and its successor); None: labels are unique."""
 
     def samples(self, status: Document) -> Iterator[Sample]:
-        """Yield the series of the document."""
+        """Yield the metric's series in the document."""
         samples = _samples(self.read(status))
         return samples if self.combine is None else _combined(samples, self.combine)
 
@@ -51,16 +51,16 @@ def gauge(
     combine: Callable[[float, float], float] | None = None,
     kind: Kind = "gauge",
 ) -> Gauge:
-    """Make a gauge or, with the `kind` counter, a number that one process has counted since the start for all."""
+    """Make a gauge or, with the `kind` counter, a count since the start by one process for all processes."""
     return Gauge(Family(name, kind, help_text, labels), read, combine)
 
 
 def add(one: float, other: float) -> float:
-    """Return the sum, as `combine`."""
+    """Return the sum; a function for `combine`."""
     return one + other
 
 
-# -- ways into the document -----------------------------------------------------------------------------------------
+# -- readers of the document ----------------------------------------------------------------------------------------
 
 
 def objects(entry: Document, key: str) -> Iterable[Document]:
@@ -74,14 +74,14 @@ def mapping(entry: Document, key: str) -> Document:
 
 
 def entries(key: str, value: str, labels: tuple[str, ...] = ("name",)) -> Callable[[Document], Found]:
-    """Read a number of each object of a list."""
+    """Return a function that reads a number from each object of a list."""
     return lambda status: (
         (tuple(entry.get(label) for label in labels), entry.get(value)) for entry in objects(status, key)
     )
 
 
 def inner(outer: str, key: str, value: str, labels: tuple[str, ...]) -> Callable[[Document], Found]:
-    """Read a number of each inner object of each object of a list; the outer object's name is the first label."""
+    """Return a reader of a number in each object of inner lists; the outer object's name is the first label."""
     return lambda status: (
         ((one.get("name"), *(other.get(label) for label in labels)), other.get(value))
         for one in objects(status, outer)
@@ -90,7 +90,7 @@ def inner(outer: str, key: str, value: str, labels: tuple[str, ...]) -> Callable
 
 
 def by_key(key: str, value: str) -> Callable[[Document], Found]:
-    """Read the numbers of an object in each object of a list; its keys are the second label."""
+    """Return a reader of the numbers in an object of each object of a list; its keys are the second label."""
     return lambda status: (
         ((entry.get("name"), name), number)
         for entry in objects(status, key)

@@ -33,7 +33,7 @@ def _timestamp(text: Any) -> float | None:
 
 
 def _last_reload(status: Document, key: str) -> Any:
-    """A value of the last reload; the start counts as an accepted reload."""
+    """Return a value of the last reload; the start counts as a successful reload."""
     reload = status.get("lastReload")
     return {"ok": True, "at": status.get("startedAt")}[key] if reload is None else reload.get(key)
 
@@ -57,7 +57,7 @@ def _unavailable_apiservices(status: Document) -> Found:
 
 
 def _unavailable_by_name(status: Document) -> Found:
-    """As `_unavailable_apiservices`; a name that two servers use for different API servers has one series."""
+    """As `_unavailable_apiservices`, with one series if two servers use a name for different API servers."""
     found: dict[Any, bool] = {}
     for (name, _), unavailable in _unavailable_apiservices(status):
         found[name] = found.get(name, False) or bool(unavailable)
@@ -117,12 +117,12 @@ _REFLECTOR = ("aggregate", "cluster", "resource", "version", "namespace")
 
 
 def _of_process(name: str, help_text: str, key: str, kind: Kind = "gauge", *, summed: bool = True) -> Gauge:
-    """A figure of each process; while a process with the same name retires, the sum or the maximum of both."""
+    """Return a gauge per process; while a process of the same name retires, it is the sum or maximum of both."""
     return gauge(name, help_text, ("process",), entries("processes", key), add if summed else max, kind)
 
 
 def _of_reviewer(name: str, help_text: str, key: str) -> Gauge:
-    """A figure of each reviewer of tokens or access; those with the same name are added up."""
+    """Return a gauge per reviewer of tokens or access; values with the same name are added up."""
 
     def read(status: Document) -> Found:
         for entry in objects(mapping(status, "reviews"), "reviewers"):
@@ -449,4 +449,4 @@ GAUGES: tuple[Gauge, ...] = (
         summed=False,
     ),
 )
-"""All of them, in the order of the text."""
+"""All gauges, in the order of the text."""

@@ -1,7 +1,7 @@
 """Counts requests to ingresses.
 
-The number of series is bounded: ingresses, rules, services and clusters are those of the configuration; a status code
-is a registered one, or its class. Pods have no series, since they come and go.
+The number of series is limited: labels are ingresses, rules, services and clusters of the configuration, and registered
+status codes or their classes. Pods have no series, because they come and go.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ class IngressCounts:
         seconds: float | None,
         upstream: float | None,
     ) -> None:
-        """Count a request. `seconds` is its duration, None for a tunnel; `upstream` is the part of it spent at the
-        pod.
-        """
+        """Count a request. `seconds` is its duration; None for a tunnel.
+
+        `upstream` is the part of the duration spent at the pod."""
         key = route, cluster, status, reason
         counters = self._by_labels.get(key)
         if counters is None:

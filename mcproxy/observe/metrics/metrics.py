@@ -14,11 +14,11 @@ from mcproxy.observe.metrics.request_counts import RequestCounts
 from mcproxy.observe.senders import Senders
 
 LAG_WINDOW = 30.0
-"""Seconds of a window; the longest turn is that of the previous and the current window."""
+"""Seconds of a window; the longest iteration is of the previous and the current window."""
 
 
 class Turns(Protocol):
-    """The figures of the reactor's turns (`net.reactor.LeanEpollReactor`)."""
+    """The figures of the reactor's iterations (`net.reactor.LeanEpollReactor`)."""
 
     short_turns: int
     short_turn_seconds: float
@@ -29,7 +29,7 @@ class Turns(Protocol):
 
 
 class LoopLag:
-    """Counts the turns of a reactor. The reactor adds up short ones itself, which are in the first bucket."""
+    """Counts the iterations of a reactor. The reactor itself sums up short ones, which are in the first bucket."""
 
     def __init__(self, counts: MetricCounts, process: str, turns: Turns) -> None:
         self._turns = turns
@@ -49,7 +49,7 @@ class LoopLag:
         turns.short_turns, turns.short_turn_seconds = 0, 0.0
 
     def longest(self) -> float:
-        """Return the longest turn of the last 30 to 60 seconds; 0.0 if none took over a millisecond."""
+        """Return the longest iteration of the last 30 to 60 seconds; 0.0 if none took more than a millisecond."""
         self._advance()
         return max(self._longest, self._longest_before)
 
@@ -69,7 +69,7 @@ class LoopLag:
 class Metrics:
     """The counts of a process: created at its start, passed to the code that counts, and kept over reloads.
 
-    A `Recorder`: every request is counted.
+    It is a `Recorder` that counts every request.
     """
 
     def __init__(
@@ -80,30 +80,30 @@ class Metrics:
         self.senders = Senders(clock, processor)
         for family in self.counts.families:
             if not family.labels:
-                self.counts.series(family, ())  # zero from the start: increase() of Prometheus misses a first value
+                self.counts.series(family, ())  # initially zero, because increase() of Prometheus misses a first value
         self._requests = RequestCounts(self.counts, self.senders)
         self._readers: list[Callable[[], None]] = []
         self._loop_lag: LoopLag | None = None
-        self.audit_queue: Callable[[], int] = lambda: 0  # returns the bytes of audit events that wait
-        self.finished = self._requests.finished  # a Recorder's; called for every request
+        self.audit_queue: Callable[[], int] = lambda: 0  # returns the bytes of queued audit events
+        self.finished = self._requests.finished  # method of `Recorder`, called for every request
         self.of_ingresses = IngressCounts(self.counts)
         """Called for every request to an ingress."""
 
     def measure_loop(self, process: str, reactor: Turns) -> None:
-        """Count the turns of the reactor of this process; `process` is its name (worker-0)."""
+        """Count the iterations of this process's reactor; `process` is the process name (worker-0)."""
         self._loop_lag = LoopLag(self.counts, process, reactor)
         self._readers.append(self._loop_lag.flush)
 
     def loop_lag(self) -> float | None:
-        """Return the longest turn of the reactor in the last 30 to 60 seconds; None if it is not measured."""
+        """Return the longest iteration of the reactor in the last 30 to 60 seconds; None if not measured."""
         return None if self._loop_lag is None else self._loop_lag.longest()
 
     def read_at_flush(self, reader: Callable[[], None]) -> None:
-        """Call `reader` before the counts are read: it adds counts of other code since its last call."""
+        """Call `reader` before the counts are read. It adds other code's counts since its last call."""
         self._readers.append(reader)
 
     def follow(self, family: Family, labels: Labels, read: Callable[[], int]) -> None:
-        """Count the increase of a number that other code counts; `read` returns the number."""
+        """Add the increase of a number that other code counts; `read` returns the number."""
         before = [0]
 
         def add() -> None:
@@ -131,12 +131,12 @@ class Metrics:
         self.counts.add(changes)
 
     def totals(self) -> dict[str, Any]:
-        """Return sums over everything, as `breakdown.totals_of` has them."""
+        """Return the totals of `breakdown.totals_of`."""
         self.flush()
         return totals_of(self.counts)
 
     def sender_figures(self) -> dict[str, Any]:
-        """Return the top senders (`Senders.figures`), from all requests that have ended."""
+        """Return the top senders (`Senders.figures`) of all ended requests."""
         self.flush()
         return self.senders.figures()
 

@@ -1,15 +1,14 @@
-"""Counts requests: a `Recorder`. Values that a client chose never make a series.
+"""Counts requests: a `Recorder`. A client cannot create a series by the values that it sends.
 
-Records are counted 64 at a time: in a row, each costs a third of what it costs between requests, when the processor's
-caches hold other data. Many durations are sorted at a time before they are counted in the buckets of their histograms.
-There is no timer: readers of the counts flush first.
+Records are counted in batches of 64, which costs a third per record of counting between requests, when the processor's
+caches hold other data. Durations are sorted in batches before they are counted in histogram buckets. There is no timer,
+so readers of the counts flush first.
 
-The number of series is bounded: servers, clusters, endpoints and policies are those of the configuration; a verb is one
-of Kubernetes or, for a non-resource path, an HTTP method; a resource must have been seen to exist, and 200 of a cluster
-are distinguished; a status code is a registered one, or its class (5xx). If these together would make more than 10,000
-series of `mcproxy_requests_total`, further requests are counted by server, cluster and class of the code only. So a
-cluster with forged responses, or a tenant's server behind it, costs the counts of others only detail: their errors
-still show.
+The number of series is limited. Servers, clusters, endpoints and policies are those of the configuration. Verbs are
+those of Kubernetes or, for non-resource paths, HTTP methods. Resources must have proved to exist, at most 200 per
+cluster. A status code is a registered code, or its class (5xx). If `mcproxy_requests_total` would exceed 10,000 series,
+further requests are counted by server, cluster and class of the code only. So forged responses of a cluster, or of a
+tenant's server behind it, only make the counts of others less detailed; their errors still show.
 """
 
 from __future__ import annotations
@@ -43,24 +42,24 @@ from mcproxy.observe.record import AccessRecord
 from mcproxy.observe.senders import Senders
 
 BATCH = 64
-"""Records that are counted at once."""
+"""Number of records in a batch."""
 FLUSHED_AT_ONCE = 1024
-"""Records whose sums and durations are added to the counters at once."""
+"""Number of records whose sums and durations are added to the counters at once."""
 MAX_RESOURCES = 200
-"""Resources (with group and subresource) of a cluster that a process distinguishes."""
+"""Limit of the distinct resources (with group and subresource) per cluster in a process."""
 
 SEVERAL = "*"
-"""The label `cluster` of a response that an aggregate has merged from several members."""
+"""The label `cluster` of a response that an aggregate merged from several members."""
 
 VERBS = frozenset({"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "proxy"})
-"""For resources."""
+"""Verbs of requests for resources."""
 METHODS = {method: method.lower() for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")}
-"""For non-resource paths, by the client's method: methods are case-sensitive."""
+"""Verbs for non-resource paths, by the client's method, which is case-sensitive."""
 CODES = {
     **{code: f"{code // 100}xx" for code in range(100, 600)},
     **{int(code): str(int(code)) for code in HTTPStatus},
 }
-"""Labels of status codes: a tenant's own server, below `proxy`, may send any."""
+"""Labels of status codes, because a tenant's own server, below `proxy`, can send any code."""
 
 _RESULTS = {"unauthenticated": "refused", "authenticator_unavailable": "unavailable"}  # by a record's reason
 _REFUSED_BY = {
@@ -76,7 +75,7 @@ _REFUSED_BY = {
     "client_stalled": "cluster",
 }  # by a record's reason; "cluster" if one has answered
 _RESOURCE = re.compile(r"[A-Za-z0-9._/-]{1,200}")  # names of resources and groups are far shorter
-_KEPT = 4096  # combinations of values that many requests share
+_KEPT = 4096  # limit of cached combinations of values
 
 #: The values that determine the series of a record.
 _key: Callable[[AccessRecord], tuple[Any, ...]] = attrgetter(
@@ -95,12 +94,12 @@ _key: Callable[[AccessRecord], tuple[Any, ...]] = attrgetter(
 
 
 class _SharedCounters:
-    """Requests with the same counters; their sums and durations are added to these before a read (`flush`)."""
+    """The counters of similar requests, whose sums and durations are added before a read (`flush`)."""
 
     __slots__ = ("counters", "histograms", "number", "own", "received", "sent", "total", "upstream")
 
     def __init__(self, counters: tuple[Series, ...], histograms: tuple[Series, Series, Series, Series, Series]) -> None:
-        """`counters`: of the bytes of request and response bodies, and those that each request increases."""
+        """`counters`: the counters of request and response body bytes, then those that each request increases."""
         self.counters = counters
         self.histograms = histograms
         self.number = self.received = self.sent = 0
@@ -122,7 +121,7 @@ class _SharedCounters:
 
 
 def _observe(values: list[float], series: Series, fine: Series | None = None) -> None:
-    """Move durations into a histogram, and some also into the one for quantiles."""
+    """Move durations into a histogram and, if given, into the histogram for quantiles."""
     values.sort()
     count_sorted(series, DURATION_BOUNDS, values)
     series[-1] += sum(values)
@@ -132,7 +131,7 @@ def _observe(values: list[float], series: Series, fine: Series | None = None) ->
 
 
 def refused_by(record: AccessRecord) -> str:
-    """Return who refused a request: the label `by` of `REFUSALS`."""
+    """Return the label `by` of `REFUSALS`: the part that refused a request."""
     by = _REFUSED_BY.get(record.reason, "proxy")
     return "proxy" if by == "cluster" and not record.cluster else by
 
@@ -141,17 +140,17 @@ class RequestCounts:
     """Counts the requests of one process."""
 
     def __init__(self, counts: MetricCounts, senders: Senders | None = None) -> None:
-        """`senders` counts the requests, too."""
+        """`senders` also counts the requests."""
         self._counts = counts
         self._senders = senders
         self._records: list[AccessRecord] = []
         self._resources: dict[str, set[str]] = {}  # by cluster
         self._by_labels: dict[tuple[Any, ...], _SharedCounters] = {}
-        self._unflushed: list[_SharedCounters] = []  # those with counts to add
-        self._until_flush = FLUSHED_AT_ONCE  # records up to the next `_flush_counters`
+        self._unflushed: list[_SharedCounters] = []  # counters with counts to add
+        self._until_flush = FLUSHED_AT_ONCE  # records until the next `_flush_counters`
 
     def finished(self, record: AccessRecord) -> None:
-        """Count a request, at once or with those that follow."""
+        """Count a request, now or in a later batch."""
         records = self._records
         records.append(record)
         if len(records) >= BATCH:
@@ -222,7 +221,7 @@ class RequestCounts:
         if 400 <= record.status < 500:
             by = refused_by(record)
             counters.append(counts.series(REFUSALS, (server, cluster, CODES.get(record.status, OTHER), by)))
-        # Of a request for which no endpoint was found:
+        # For a request without an available endpoint:
         nowhere: Series = [0] * UPSTREAM_DURATION.size
         fine_nowhere: Series = [0] * FINE_UPSTREAM_DURATION.size
         shared = _SharedCounters(
@@ -235,14 +234,14 @@ class RequestCounts:
                 counts.series(FINE_UPSTREAM_DURATION, (cluster, record.endpoint)) if record.endpoint else fine_nowhere,
             ),
         )
-        if resource == record.resource and verb is not OTHER:  # else a client may have chosen it, and would choose more
+        if resource == record.resource and verb is not OTHER:  # else clients could create many series
             if len(self._by_labels) >= _KEPT:
                 self._by_labels.clear()
             self._by_labels[key] = shared
         return shared
 
     def _resource(self, record: AccessRecord, cluster: str) -> str:
-        """Return the label: the resource once a response other than a refusal has shown that it exists."""
+        """Return the label `resource`, after a response other than a refusal has shown that the resource exists."""
         resource, known = record.resource, self._resources.get(cluster, ())
         if not resource or resource in known:
             return resource

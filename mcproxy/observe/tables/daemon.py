@@ -35,7 +35,7 @@ def _limit(flow_control: Entry) -> str:
 
 
 def _places(key: str) -> Callable[[Entry], int | None]:
-    """Return a function for the places in use of a flow control; a token bucket has none."""
+    """Return a function that returns the used slots of a flow control; None for a token bucket."""
     return lambda each: None if each.get("schema") == "TokenBucket" else each.get(key)
 
 

@@ -186,7 +186,7 @@ SERVICE_ENDPOINTS = Table(
     ),
     entries_of("serviceEndpoints"),
 )
-"""Backends by cluster; a stale backend is served by its last known endpoints."""
+"""Backends by cluster. A stale backend is served by its last known endpoints."""
 
 # -- exported services -------------------------------------------------------------------------------------------------
 

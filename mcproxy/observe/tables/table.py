@@ -1,8 +1,8 @@
 """A table of a status document, for `mcproxy status`, `mcproxy top` and the status page. Pure.
 
-Each table defines its rows, its columns in their order with their units and states, and which rows need attention. The
-renderer decides how a unit looks. A key that is missing or null gives None: a process of another version, or one that
-has just started, may not know it.
+A table defines its rows, its columns with their order, units and states, and the rows that need attention. The renderer
+formats the units. A missing or null key gives None, because a process of another version, or one that has just started,
+can lack it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Document = Mapping[str, Any]
 Entry = Mapping[str, Any]
 
 State = Literal["good", "warn", "bad", "plain", ""]
-"""The state of a cell: well, needs attention, fails now, or none of these; "": the cell has no state."""
+"""The state of a cell: good, needs attention, fails now, or neutral; "" for a cell without a state."""
 
 
 class Form(Enum):
@@ -24,7 +24,7 @@ class Form(Enum):
 
     TEXT = auto()
     ID = auto()
-    """A number that identifies something, as a PID does."""
+    """A number used as an identifier, such as a PID."""
     COUNT = auto()
     RATE = auto()
     SIZE = auto()
@@ -36,13 +36,13 @@ class Form(Enum):
     DAYS = auto()
     """Days left, negative after the end."""
     SHARE = auto()
-    """A fraction of one."""
+    """A fraction, 0 to 1."""
     USE = auto()
-    """The used fraction of one, which may be drawn as a bar."""
+    """A used fraction, 0 to 1, which can be drawn as a bar."""
     INSTANT = auto()
     """An RFC 3339 time."""
     SINCE = auto()
-    """An RFC 3339 time, of which the age is shown."""
+    """An RFC 3339 time that is shown as an age."""
 
 
 class At(Flag):
@@ -62,32 +62,32 @@ class At(Flag):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column. A `state` that is a word applies to every cell whose value is not 0, "" or None."""
+    """A column. A constant `state` applies to every cell whose value is not 0, "" or None."""
 
     title: str
     read: str | Callable[[Entry], Any]
-    """A key of the entry, or a function of it."""
+    """A key of the entry, or a function of the entry."""
     form: Form = Form.TEXT
     at: At = At.BOTH
     short: str = ""
     """The title for a terminal, if it differs."""
     state: State | Callable[[Entry], State] = ""
-    """A row with a cell that is warn or bad needs attention."""
+    """The state of its cells, or a function of the entry. A row with a warn or bad cell needs attention."""
     alarm: State = ""
-    """As `state`, but only for colours of a terminal: a count since the start needs no attention now."""
+    """As `state`, but only for terminal colours, since a count since the start needs no attention now."""
     detail: str = ""
-    """A key with a text that the page shows after the value."""
+    """The key of a text that the page shows after the value."""
     yields: bool = False
-    """A terminal that is too narrow omits the column instead of cutting it; a column that `ends` is cut first."""
+    """Whether a narrow terminal omits the column instead of cutting it. Columns with `ends` are cut before that."""
     ends: bool = False
-    """The end of its texts is more useful than their beginning."""
+    """Whether the end of its texts is more useful than their beginning."""
 
     @property
     def is_number(self) -> bool:
         return self.form not in (Form.TEXT, Form.USE, Form.INSTANT, Form.SINCE)
 
     def value(self, entry: Entry) -> Any:
-        """Return the value of a cell, None if it is not known."""
+        """Return the value of a cell; None if unknown."""
         return entry.get(self.read) if isinstance(self.read, str) else self.read(entry)
 
     def state_of(self, entry: Entry) -> State:
@@ -102,19 +102,19 @@ class Table:
     """Rows of the document, and their columns."""
 
     key: str
-    """Its name in URLs of the page."""
+    """The table's name in URLs of the page."""
     label: str
     columns: Sequence[Column]
     entries: Callable[[Document], Iterable[Entry]]
     name: int = 0
-    """The index of the column that names a row."""
+    """The index of the column with the row's name."""
     ordered: bool = False
-    """Whether the entries keep their order; otherwise those that need attention come first."""
+    """Whether the entries keep their order; otherwise entries that need attention come first."""
     in_brief: Callable[[Entry], Any] | None = None
-    """Selects the entries that `mcproxy status` shows without -o wide, only the first of them. None: all are shown."""
+    """Selects the entries of which `mcproxy status` without -o wide shows the first ones. None: all are shown."""
 
     def attention(self, entry: Entry) -> int:
-        """Return 2 if something fails now, 1 if a row needs attention, 0 if it is well."""
+        """Return 2 if a cell of the row fails now, 1 if one needs attention, else 0."""
         return max((_ATTENTION.get(column.state_of(entry), 0) for column in self.columns if column.state), default=0)
 
 
@@ -139,12 +139,12 @@ def list_of(key: str) -> Callable[[Entry], str]:
 
 
 def states_of(key: str, states: Mapping[str, State]) -> Callable[[Entry], State]:
-    """Return a function for the state of a cell, by the word at `key`."""
+    """Return a function that returns the state of a cell by the value at `key`."""
     return lambda entry: states.get(str(entry.get(key)), "plain")
 
 
 def warns_from(key: str, limit: float) -> Callable[[Entry], State]:
-    """Return a function for the state of a cell whose value should be less than `limit`."""
+    """Return a function that returns the state of a cell whose value should be less than `limit`."""
     return lambda entry: "warn" if (entry.get(key) or 0) >= limit else ""
 
 
@@ -155,12 +155,12 @@ RATES = (
     Column("p50", "p50Seconds", Form.TIME, At.BRIEF),
     Column("p99", "p99Seconds", Form.TIME, At.ALL | At.BRIEF),
 )
-"""Requests of the last minute or, in `mcproxy top`, of its interval."""
+"""Columns of requests in the last minute or, in `mcproxy top`, in its interval."""
 REQUESTS = Column("Requests", "requestsTotal", Form.COUNT, At.ALL, yields=True)
 ERRORS = Column("Errors (5xx)", "errorsTotal", Form.COUNT, short="ERRORS", alarm="warn")
 REFUSED_TOTAL = Column("Refused", "refusedTotal", Form.COUNT, alarm="warn")
 IN_FLIGHT = Column("In flight", "inFlight", Form.COUNT, At.ALL)
 TOTALS = (REQUESTS, ERRORS, REFUSED_TOTAL)
-"""Since the start."""
+"""Columns of counts since the start."""
 CLUSTER = Column("Cluster", "cluster", at=At.ALL)
 CAUSE = Column("Cause", "cause")

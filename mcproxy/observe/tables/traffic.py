@@ -104,7 +104,7 @@ def _endpoints(document: Document) -> list[Entry]:
 
 
 def _endpoint(entry: Entry) -> str | None:
-    """Return the name of an endpoint; one without a name has the host of its URL."""
+    """Return the name of an endpoint, or the host of its URL."""
     name = entry.get("name")
     return None if name is None else str(name).removeprefix("https://")
 
@@ -205,7 +205,7 @@ LISTENERS = Table(
     entries_of("listeners"),
 )
 
-# -- who is refused, and who sends most --------------------------------------------------------------------------------
+# -- refused requests, and top senders ---------------------------------------------------------------------------------
 
 _REFUSED = frozenset(map(str, REFUSED))
 
