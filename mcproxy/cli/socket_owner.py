@@ -12,7 +12,7 @@ from mcproxy.config.model import Bind, TCPBind, UnixBind
 
 _LISTEN = "0A"  # TCP_LISTEN in /proc/net/tcp
 _ACCEPTS = 0x10000  # __SO_ACCEPTCON in the column Flags of /proc/net/unix
-_LOOKS = 4
+_READ_ATTEMPTS = 4
 """Number of reads of the kernel's table. A read has several steps and misses entries that move between them."""
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -22,7 +22,7 @@ def owners(bind: Bind) -> frozenset[int]:
     """Return the processes that listen on the address of `bind` and are visible to this user."""
     if not isinstance(bind, TCPBind | UnixBind):
         return frozenset()
-    inodes = next(filter(None, (frozenset(_inodes(bind)) for _ in range(_LOOKS))), frozenset[str]())
+    inodes = next(filter(None, (frozenset(_inodes(bind)) for _ in range(_READ_ATTEMPTS))), frozenset[str]())
     found = frozenset(pid for pid, inode in _sockets() if inode in inodes)
     if found or isinstance(bind, TCPBind):
         return found

@@ -15,7 +15,7 @@ from mcproxy.config.server_names import names_in
 
 T = TypeVar("T")
 
-Place = tuple[str, ...]
+PairLocation = tuple[str, ...]
 """Section, entry name and field names, such as ("clusters", "east", "credentials")."""
 
 _REDIS = ("daemon", "shared_state", "redis")
@@ -28,9 +28,9 @@ class Pair(NamedTuple):
     key: PEMFile
 
 
-def pairs_in(config: Config) -> dict[Place, Pair]:
+def pairs_in(config: Config) -> dict[PairLocation, Pair]:
     """Return the pairs of a configuration."""
-    owners: list[tuple[Place, Any]] = []
+    owners: list[tuple[PairLocation, Any]] = []
     for cluster in config.clusters:
         owners.append((("clusters", cluster.name, "credentials"), cluster.credentials))
         owners.append((("clusters", cluster.name, "front_proxy"), cluster.front_proxy))
@@ -41,14 +41,16 @@ def pairs_in(config: Config) -> dict[Place, Pair]:
     ]
     if config.daemon.shared_state is not None:
         owners.append((_REDIS, config.daemon.shared_state.redis))
-    found: dict[Place, Pair] = {("certificates", each.name): Pair(each.chain, each.key) for each in config.certificates}
+    found: dict[PairLocation, Pair] = {
+        ("certificates", each.name): Pair(each.chain, each.key) for each in config.certificates
+    }
     for place, owner in owners:
         if owner is not None and owner.certificate is not None and owner.key is not None:
             found[place] = Pair(owner.certificate, owner.key)
     return found
 
 
-def with_pairs(config: Config, pairs: Mapping[Place, Pair]) -> Config:
+def with_pairs(config: Config, pairs: Mapping[PairLocation, Pair]) -> Config:
     """Return the configuration with the pairs at some places replaced; unchanged objects are reused.
 
     Server names that come from a certificate are taken from its successor. Raises ValueError if that is unreadable.
@@ -62,7 +64,7 @@ def with_pairs(config: Config, pairs: Mapping[Place, Pair]) -> Config:
     )
 
 
-def _certificate(certificate: Certificate, pairs: Mapping[Place, Pair]) -> Certificate:
+def _certificate(certificate: Certificate, pairs: Mapping[PairLocation, Pair]) -> Certificate:
     pair = pairs.get(("certificates", certificate.name))
     if pair is None:
         return certificate
@@ -72,7 +74,7 @@ def _certificate(certificate: Certificate, pairs: Mapping[Place, Pair]) -> Certi
     return replace(certificate, chain=pair.chain, key=pair.key, server_names=names)
 
 
-def _cluster(cluster: ClusterConfig, pairs: Mapping[Place, Pair]) -> ClusterConfig:
+def _cluster(cluster: ClusterConfig, pairs: Mapping[PairLocation, Pair]) -> ClusterConfig:
     place = ("clusters", cluster.name)
     return _with(
         cluster,
@@ -81,7 +83,7 @@ def _cluster(cluster: ClusterConfig, pairs: Mapping[Place, Pair]) -> ClusterConf
     )
 
 
-def _authentication(authentication: Authentication, pairs: Mapping[Place, Pair]) -> Authentication:
+def _authentication(authentication: Authentication, pairs: Mapping[PairLocation, Pair]) -> Authentication:
     webhook = authentication.webhook
     if webhook is None:
         return authentication
@@ -89,7 +91,7 @@ def _authentication(authentication: Authentication, pairs: Mapping[Place, Pair])
     return _with(authentication, webhook=_with(webhook, credentials=_own(webhook.credentials, pair)))
 
 
-def _daemon(daemon: DaemonConfig, pairs: Mapping[Place, Pair]) -> DaemonConfig:
+def _daemon(daemon: DaemonConfig, pairs: Mapping[PairLocation, Pair]) -> DaemonConfig:
     shared = daemon.shared_state
     if shared is None:
         return daemon

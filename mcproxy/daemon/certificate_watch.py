@@ -28,7 +28,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from mcproxy.certificate_blocks import calendar_fault, read_blocks
-from mcproxy.config.certificate_pairs import Pair, Place, pairs_in, with_pairs
+from mcproxy.config.certificate_pairs import Pair, PairLocation, pairs_in, with_pairs
 from mcproxy.config.model import Config, PEMFile
 from mcproxy.config.problem import ConfigErrors
 from mcproxy.daemon.dependencies import Dependencies, RunningDaemon
@@ -75,10 +75,10 @@ class CertificateWatch:
         self._reactor = dependencies.reactor
         self._wall_seconds = wall_clock(dependencies.reactor)
         self._config: Config | None = None
-        self._pairs: dict[Place, Pair] = {}
+        self._pairs: dict[PairLocation, Pair] = {}
         self._seen: dict[str, _Signature] = {}  # signature of each file when it was last read
-        self._problems: dict[Place, _Problem] = {}
-        self._invalid_now: dict[Place, Pair] = {}  # matching pairs that are not valid yet, or have expired
+        self._problems: dict[PairLocation, _Problem] = {}
+        self._invalid_now: dict[PairLocation, Pair] = {}  # matching pairs that are not valid yet, or have expired
         self._in_thread = in_thread or partial(in_daemon_thread, self._reactor, "certificate files")
         self._pause = 0.0  # seconds to wait after a failed attempt to apply pairs
         self._not_before = 0.0
@@ -132,7 +132,7 @@ class CertificateWatch:
         if not self._may_apply(config):  # a reload happened meanwhile: check again
             return
         self._seen = seen
-        renewed: dict[Place, Pair] = {}
+        renewed: dict[PairLocation, Pair] = {}
         invalid, self._invalid_now = self._invalid_now, {}
         for place, pair in {**invalid, **read}.items():
             if isinstance(pair, OSError):
@@ -148,7 +148,7 @@ class CertificateWatch:
         elif renewed:
             self._seen = {}
 
-    async def _read_kubeconfigs(self, places: Sequence[Place], renewed: dict[Place, Pair]) -> None:
+    async def _read_kubeconfigs(self, places: Sequence[PairLocation], renewed: dict[PairLocation, Pair]) -> None:
         """Add to `renewed` the changed, matching pairs whose data is embedded in kubeconfigs."""
         try:
             found = pairs_in((await self._dependencies.load(self._dependencies.path)).config)
@@ -165,7 +165,7 @@ class CertificateWatch:
             if place in found:
                 self._accept(place, found[place], renewed)
 
-    def _accept(self, place: Place, pair: Pair, renewed: dict[Place, Pair]) -> None:
+    def _accept(self, place: PairLocation, pair: Pair, renewed: dict[PairLocation, Pair]) -> None:
         if [pem.data for pem in pair] == [pem.data for pem in self._pairs[place]]:
             self._problems.pop(place, None)
             return
@@ -186,13 +186,13 @@ class CertificateWatch:
         now = datetime.fromtimestamp(self._wall_seconds(), UTC)
         return calendar_fault(leaves[0], now) if leaves else ""
 
-    def _refuse(self, place: Place, cause: str) -> None:
+    def _refuse(self, place: PairLocation, cause: str) -> None:
         known = self._problems.get(place)
         if known is None or known.cause != cause:
             since = self._reactor.seconds() if known is None else known.since
             self._problems[place] = _Problem(cause, since)
 
-    async def _apply(self, config: Config, renewed: dict[Place, Pair]) -> None:
+    async def _apply(self, config: Config, renewed: dict[PairLocation, Pair]) -> None:
         try:
             await self._daemon.apply(with_pairs(config, renewed))
         except Exception as error:
@@ -228,7 +228,7 @@ class CertificateWatch:
             )
 
 
-def _entry(place: Place) -> str:
+def _entry(place: PairLocation) -> str:
     """Return a place as a key of the file, such as clusters.east.credentials."""
     return ".".join(place)
 
@@ -244,15 +244,15 @@ def _file(pem: PEMFile) -> str:
 
 
 def _read_changed(
-    pairs: Mapping[Place, Pair], seen: Mapping[str, _Signature]
-) -> tuple[dict[str, _Signature], dict[Place, Pair | OSError | None]]:
+    pairs: Mapping[PairLocation, Pair], seen: Mapping[str, _Signature]
+) -> tuple[dict[str, _Signature], dict[PairLocation, Pair | OSError | None]]:
     """Read the pairs with a changed file; return the signatures of all files, and these pairs.
 
     A pair is None if a kubeconfig embeds its data. `seen` has the signatures of the files when they were last read.
     """
     now = {file: _signature(file) for file in {_file(pem) for pair in pairs.values() for pem in pair}}
     changed = {file for file, signature in now.items() if file not in seen or seen[file] != signature}
-    read: dict[Place, Pair | OSError | None] = {}
+    read: dict[PairLocation, Pair | OSError | None] = {}
     for place, pair in pairs.items():
         if changed.isdisjoint(map(_file, pair)):
             continue

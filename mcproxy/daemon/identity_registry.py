@@ -78,7 +78,7 @@ class SubjectAccessReviewers:
 
         return reviewer
 
-    def masters_grant(self, cluster: str) -> MastersGrant:
+    def system_masters_decision(self, cluster: str) -> MastersGrant:
         """Return the decision whether to send a user's group `system:masters` to API services of a backend."""
         reviewer = self._reviewer(cluster, TIMES, of_the_proxy=True)
         return MastersGrant(self._clusters[cluster].config.identity, reviewer)
@@ -166,7 +166,7 @@ class IdentityRegistry:
         """Return the authorizer of impersonation requested by clients of a server."""
         return self._impersonation[server.authorization]
 
-    def of_reads(
+    def cached_read_authorizers(
         self, server: model.Server, wrapped: Callable[[ReviewersByCluster], ReviewersByCluster]
     ) -> tuple[Authorizer | None, ImpersonationAuthorizer]:
         """Return the authorizers of reads from the caches of a server's aggregate.
@@ -210,7 +210,7 @@ class IdentityRegistry:
             services={service.group_version: service for service in server.api_services},
             audiences=() if review is None else review.audiences,
             shares_accounts=authentication is not None and authentication.share_service_accounts,
-            masters=self.reviewers.masters_grant(home),
+            masters=self.reviewers.system_masters_decision(home),
             as_proxy=as_proxy,
             right_needed=not as_proxy or authorization is None or settings is not None or review is not None,
         )
@@ -222,7 +222,7 @@ class IdentityRegistry:
         that right there.
         """
         deciding = {each.authority for each in server.api_services if each.authority not in ("", each.cluster)}
-        return {name: self.reviewers.masters_grant(name) for name in sorted(deciding)}
+        return {name: self.reviewers.system_masters_decision(name) for name in sorted(deciding)}
 
     def _upstream_headers(
         self, cluster: model.ClusterConfig, previous: IdentityRegistry | None

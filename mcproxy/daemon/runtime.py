@@ -267,7 +267,7 @@ def _aggregate(
     if not isinstance(backend, model.AggregateBackendConfig) or aggregates is None:
         return None
     name = backend.aggregate
-    authorizer, impersonation = identity.of_reads(
+    authorizer, impersonation = identity.cached_read_authorizers(
         server, lambda reviewers: aggregates.stale_reviewers(server.name, name, reviewers)
     )
     return AggregateBackend(

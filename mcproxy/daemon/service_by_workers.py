@@ -45,7 +45,7 @@ MakeParts = Callable[[bool, HandedOver], ServiceParts]
 
 
 @dataclass(eq=False, slots=True)
-class _Ending:
+class _DrainingService:
     """A replaced service that ends its requests."""
 
     parts: ServiceParts
@@ -62,7 +62,7 @@ class ServiceByWorkers:
         self._make = make
         self._several = worker_count(config.daemon) > 1
         self._parts = make(self._several, handed_over)
-        self._ending: list[_Ending] = []
+        self._ending: list[_DrainingService] = []
         self._former_logs: list[LogFiles] = []
         self._cut = Counter[str]()
 
@@ -100,7 +100,7 @@ class ServiceByWorkers:
             await self._undo(new, handed_over)
             raise
         handed_over.close_rest()
-        ending = _Ending(before, self._several)
+        ending = _DrainingService(before, self._several)
         self._ending.append(ending)
         self._parts, self._several = new, several
         log.info(
@@ -126,7 +126,9 @@ class ServiceByWorkers:
                 log, "the settings of a listening socket could not be restored", error, event="socket_not_restored"
             )
 
-    async def _end(self, ending: _Ending, handed_over: HandedOver, timeout: float, addresses: Collection[str]) -> None:
+    async def _end(
+        self, ending: _DrainingService, handed_over: HandedOver, timeout: float, addresses: Collection[str]
+    ) -> None:
         """Let a replaced service end its open requests. The service in force takes over its counts."""
         parts = ending.parts
         try:

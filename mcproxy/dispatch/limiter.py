@@ -27,7 +27,7 @@ _TICK = 0.001
 #: Seconds between two polls for waiting requests.
 POLL_INTERVAL = 0.1
 # Keys in each poll: they take a few milliseconds.
-_LOOKS = 1000
+_MAX_CHECKED = 1000
 
 
 class WaitResult(Enum):
@@ -245,7 +245,7 @@ class InFlightLimiter(Limiter):
 
     def _poll(self) -> None:
         self._timer = self._clock.callLater(POLL_INTERVAL, self._poll)
-        for _ in range(min(_LOOKS, len(self._waiting))):
+        for _ in range(min(_MAX_CHECKED, len(self._waiting))):
             key = next(iter(self._waiting))
             self._waiting[key] = self._waiting.pop(key)  # the next poll begins with the keys after it
             self.wake(key)
