@@ -1,7 +1,7 @@
 """The owner of all live state of aggregates: views, layouts and decisions, over the caches of the process.
 
-It outlives every reload. A new configuration is prepared, which changes nothing, and activated when it comes into
-force: what stays is kept, so nothing is listed again. All of it is saved under `daemon.stateDir`.
+This state outlives every reload. `prepare` checks a new configuration and changes nothing; `activate` puts it in force.
+Clusters that stay configured keep their caches and are not listed again. The state is saved under `daemon.stateDir`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ AccessReviewers = Callable[[model.SubjectAccessReview], "ReviewersByCluster"]
 
 
 class Aggregates:
-    """All aggregates of the process that a server uses."""
+    """All aggregates that at least one server of the process uses."""
 
     def __init__(self, shared: UpstreamContext, caches: MemberCaches, in_thread: InThread) -> None:
         """`caches` are owned by the caller; `in_thread` calls a function with arguments in a thread."""
@@ -85,7 +85,7 @@ class Aggregates:
         return self._documents.get(key) or ServerDocuments(self._clock, self._in_thread)
 
     def stale_reviewers(self, settings: model.ReadsConfig, reviewers: ReviewersByCluster) -> ReviewersByCluster:
-        """Return reviewers that answer the last decision of a member that is away."""
+        """Return reviewers that repeat the last decision of a member while the member is unavailable."""
         return StaleReviewers(reviewers, self._reflectors, self._state.decisions, self._clock, settings)
 
     def activate(
@@ -152,7 +152,7 @@ class Aggregates:
         return self._clock.seconds()
 
     def stop(self) -> None:
-        """End everything at once except the caches."""
+        """Stop everything except the caches immediately."""
         documents, self._documents = self._documents, {}
         for one in documents.values():
             one.close()
@@ -184,7 +184,7 @@ class PreparedLiveAggregates:
         self._documents: dict[DocumentsKey, tuple[model.Server, ServerDocuments, ServiceVisibility]] = {}
 
     def documents(self, server: model.Server, backend: str, visibility: ServiceVisibility) -> ServerDocuments:
-        """Return the handler of those requests to a server with API services that need its documents.
+        """Return the handler of discovery and OpenAPI requests to a server with API services.
 
         `backend` is its aggregate, or one of its clusters (`Server.document_backends`).
         """
@@ -195,7 +195,7 @@ class PreparedLiveAggregates:
 
     @property
     def handlers(self) -> Mapping[str, LiveAggregate]:
-        """What answers the requests to each aggregate, by its name."""
+        """The request handler of each aggregate, by the aggregate's name."""
         return {name: live for name, (_, live) in self._live.items()}
 
     def stale_reviewers(self, server: str, aggregate: str, reviewers: ReviewersByCluster) -> ReviewersByCluster:
@@ -203,7 +203,7 @@ class PreparedLiveAggregates:
         return self._owner.stale_reviewers(self._live[aggregate][0].reads, reviewers)
 
     def activate(self) -> None:
-        """Put the configuration in force: reflectors start and stop, views follow."""
+        """Put the configuration in force: start and stop reflectors, and update the views."""
         self._owner.activate(self._config, self._clusters, self._reviewers, self._live, self._documents)
 
 
@@ -219,8 +219,8 @@ _RETRY_AFTER = 1
 
 
 class DocumentsKey(NamedTuple):
-    """The documents of a server for one backend: an aggregate or a cluster. Policies of a server may name several
-    clusters.
+    """Identifies the documents of a server for one backend: an aggregate or a cluster. A server has several backends if
+    its policies name several clusters.
     """
 
     server: str
@@ -228,7 +228,7 @@ class DocumentsKey(NamedTuple):
 
 
 class DocumentMembers:
-    """The clusters whose documents are read for servers with API services, members of aggregates excepted."""
+    """The clusters, other than aggregates' members, whose documents are read for servers with API services."""
 
     def __init__(self, shared: UpstreamContext, in_thread: InThread) -> None:
         self._shared = shared
@@ -239,7 +239,7 @@ class DocumentMembers:
 
     @property
     def backends(self) -> Mapping[str, Member]:
-        """Backends of one cluster, by name."""
+        """The backends that are a single cluster, by name."""
         return self._backends
 
     def update(self, servers: tuple[model.Server, ...], clusters: Mapping[str, Cluster]) -> None:
@@ -270,7 +270,7 @@ class DocumentMembers:
     def _follow(
         self, members: dict[str, Member], names: Collection[str], clusters: Mapping[str, Cluster], *, stop: bool = True
     ) -> list[str]:
-        """Have members for these clusters and no others; return the names of the new ones."""
+        """Create and drop members so that exactly these clusters have one; return the names of the new members."""
         for name in [name for name in members if name not in names]:
             gone = members.pop(name)
             if stop:
@@ -287,9 +287,9 @@ class DocumentMembers:
 
 
 class ServerDocuments:
-    """Answers the requests to a server with API services that need its documents.
+    """Answers discovery and OpenAPI requests to a server with API services.
 
-    With an aggregate as the backend it gets all requests, and passes the others on; with a cluster it gets only those.
+    With an aggregate as the backend it gets all requests, and passes on the others; with a cluster, only its own.
     """
 
     def __init__(self, clock: IReactorTime, in_thread: InThread) -> None:
@@ -321,7 +321,7 @@ class ServerDocuments:
         services: Services,
         visibility: ServiceVisibility,
     ) -> None:
-        """Put a configuration in force, of a server with an aggregate that is in force already."""
+        """Put the configuration of a server in force whose backend is `aggregate`, which is in force already."""
         assert aggregate.scope is not None
         self._aggregate, self._alone = aggregate, None
         self._discovery.update(config, members, aggregate.scope, services, visibility)
@@ -329,7 +329,7 @@ class ServerDocuments:
     def follow_cluster(
         self, cluster: Member, reviewers: ReviewersByCluster, services: Services, visibility: ServiceVisibility
     ) -> None:
-        """The same for a server whose backend is a cluster; `reviewers` tell what the cluster would let a user do."""
+        """Put the configuration of a server with the backend `cluster` in force; `reviewers` return users' rights."""
         self._aggregate, self._alone = None, cluster
         settings = model.ReadsConfig()
         if self._reads is None:
@@ -340,13 +340,13 @@ class ServerDocuments:
         self._discovery.update(config, {cluster.name: cluster}, Scope(()), services, visibility)
 
     def close(self) -> None:
-        """The server is gone, or has no API services any more."""
+        """Stop: the server was removed, or it has no API services any more."""
         self._aggregate = self._alone = None
         self._discovery.stop()
 
 
 def registrations(server: model.Server) -> tuple[ServedGroupVersion, ...]:
-    """Return the API services of a server as merged documents need to know them."""
+    """Return the API services of a server in the form that the merge of documents needs."""
     return tuple(
         ServedGroupVersion(each.group, each.version, each.cluster, each.group_priority_minimum, each.version_priority)
         for each in server.api_services

@@ -1,9 +1,9 @@
 """Authorization of reads from caches: each member decides about its own objects (`reads: {authorize: Members}`).
 
 A read with verb v of resource r in namespace n needs the same right in each member, which a SubjectAccessReview checks.
-Members that refuse are left out; if all do, the answer is the 403 of one cluster. A cluster-wide list needs the
-cluster-wide right. Source: reference "list-watch", Who may read. Unavailable members: `last_decisions`. Writes and
-subresources are authorized in the same way, before their bodies are read (`WriteRights`).
+Members that refuse are left out; if all members refuse, the answer is 403 as from one cluster. A cluster-wide list
+needs the cluster-wide right. Source: reference "list-watch", Who may read. Unavailable members: `last_decisions`.
+Writes and subresources are authorized in the same way, before their bodies are read (`WriteRights`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mcproxy.kube.requestinfo import RequestInfo
     from mcproxy.kube.resource import GroupVersionResource
 
-_RECHECK = 10.0, 30.0  # seconds between two checks of a watch, the least and the most
+_RECHECK = 10.0, 30.0  # minimum and maximum seconds between two authorization checks of a watch
 _RETRY_AFTER = 5
 _UNDECIDED = "it cannot be asked whether this is allowed"
 
@@ -82,11 +82,10 @@ class MemberAuthorizer:
     async def allowed(
         self, request: AggregatedRequest, members: Sequence[str], verb: str, info: RequestInfo
     ) -> tuple[tuple[str, ...], tuple[LeftOut, ...]]:
-        """Return the members whose objects the request's user may read, and those to leave out.
+        """Return the members whose objects the request's user may read, and the members to leave out.
 
-        `verb` is get, list or watch (a streaming list is a watch). Members that the request may not touch are left out
-        with the others. Raises StatusError if none remains: 403 as in one cluster if all say no, 503 if at least one
-        could not be asked.
+        `verb` is get, list or watch (a streaming list is a watch). Members that the request may not touch are left out,
+        too. Raises StatusError if no member remains: 403 if all members refuse, 503 if at least one could not be asked.
         """
         attributes = attributes_of(info, request.target)
         if verb != attributes.verb:
@@ -99,7 +98,7 @@ class MemberAuthorizer:
     async def again(
         self, request: AggregatedRequest, members: Sequence[str], info: RequestInfo
     ) -> tuple[tuple[str, ...], tuple[LeftOut, ...]]:
-        """Return the same for an open watch. Raises StatusError (403) only if all say no."""
+        """Return the result of `allowed` for an open watch. Raises StatusError (403) only if all members refuse."""
         attributes = attributes_of(info, request.target)._replace(verb="watch")
         answers = await self._answers(request, members, attributes)
         if members and all(answer.refusal is not None and not answer.undecided for answer in answers.values()):
@@ -109,10 +108,10 @@ class MemberAuthorizer:
     async def discoverable(
         self, request: AggregatedRequest, primary: str | None
     ) -> tuple[tuple[str, ...], tuple[LeftOut, ...]]:
-        """Return the clusters, members and `primary`, in which the user may read the path of the request, and the rest.
+        """Return the clusters (members and `primary`) in which the user may read the path, and those to leave out.
 
-        The path is one of discovery or OpenAPI: a user sees there only clusters that allow the user to read it.
-        Raises StatusError as `allowed`.
+        The path is a discovery or OpenAPI path. A user sees only clusters that allow the user to read this path.
+        Raises StatusError as `allowed` does.
         """
         beyond = () if primary is None else (primary,)
         clusters = tuple(dict.fromkeys((*request.members, *beyond)))
@@ -124,10 +123,10 @@ class MemberAuthorizer:
     async def of_writes(
         self, request: AggregatedRequest, clusters: Sequence[str], attributes: Attributes, beyond: Collection[str] = ()
     ) -> Mapping[str, MemberAnswer]:
-        """Return each cluster's decision about a write; `beyond` are the clusters that are not members.
+        """Return each cluster's decision about a write; `beyond` are clusters that are not members.
 
-        Each is asked, whoever authorizes reads. With `authorize: Server` a cluster that cannot be asked does not count
-        as undecided, since the proxy may lack the right to ask; the cluster decides when it gets the write.
+        Every cluster is asked, with any value of `authorize`. With `authorize: Server` a cluster that cannot be asked
+        counts as allowing, since the proxy may lack the right to ask. That cluster decides when it gets the write.
         """
         answers = await self._answers(request, clusters, attributes, beyond, by_server=False)
         if self._settings.authorize is model.ReadAuthorization.SERVER:
@@ -140,7 +139,7 @@ class MemberAuthorizer:
     async def readers(
         self, request: AggregatedRequest, clusters: Sequence[str], attributes: Attributes, beyond: Collection[str] = ()
     ) -> frozenset[str]:
-        """Return those of `clusters` that are known to allow a read; arguments as of `of_writes`."""
+        """Return the clusters that are known to allow a read; the arguments are those of `of_writes`."""
         answers = await self._answers(request, clusters, attributes, beyond, by_server=False)
         return frozenset(name for name, answer in answers.items() if answer.refusal is None)
 
@@ -153,9 +152,9 @@ class MemberAuthorizer:
         *,
         by_server: bool = True,
     ) -> dict[str, MemberAnswer]:
-        """Return each member's decision; clusters `beyond` need not belong to the request.
+        """Return each member's decision; the clusters in `beyond` need not be members of the request.
 
-        `by_server`: with `authorize: Server` the members are not asked.
+        `by_server`: do not ask the members if the setting is `authorize: Server`.
         """
         left_out = {each.member: each for each in request.left_out}
         touched = frozenset(request.members)
@@ -200,9 +199,9 @@ class MemberAuthorizer:
 
 
 class ViewAuthorizer:
-    """Authorizes reads of one view. Members that have another definition of the resource are left out with a Warning.
+    """Authorizes reads of one view. Members with a different definition of the resource are left out with a Warning.
 
-    Only users who may read there get that Warning.
+    Only users who may read in such a member get its Warning.
     """
 
     def __init__(self, reads: MemberAuthorizer, view: View) -> None:
@@ -232,9 +231,9 @@ class ViewAuthorizer:
         return await self._reads.again(request, self._concerned(members, info), info)
 
     def _concerned(self, members: Sequence[str], info: RequestInfo) -> Sequence[str]:
-        """Return the members in whose scope the request's namespace is; all of them where it is in no scope.
+        """Return the members whose scope covers the request's namespace, or all members if none covers it.
 
-        A right in another member gives none here: where these members refuse, the request is refused.
+        If these members refuse, the request is refused: a right in another member does not count.
         """
         namespace = info.namespace if self._view.resource.namespaced else ""
         covering = {member.name for member in self._view.members if member.covers(namespace)}
@@ -264,16 +263,16 @@ def refusal_of(answers: Sequence[MemberAnswer]) -> StatusError:
 #
 # Asks the members whether the user may make a request, before its body is read and its owner looked up.
 #
-# So a refusal is the same, in words, headers and time, whether or not the object exists, and wherever it does. Members
-# that refuse are left out of all that follows. Source: reference "list-watch", Writes and subresources.
+# So the text, headers and timing of a refusal do not reveal whether the object exists, or in which member. Members
+# that refuse take no part in later steps. Source: reference "list-watch", Writes and subresources.
 
 
 SILENT_GRACE = 1.0
-"""Seconds for which a silent member delays a request that another member allows."""
+"""Maximum seconds for which a member that does not answer delays a request that another member allows."""
 
 
 class WriteRights:
-    """The rights of the user of one request. It is made before any member is left out of the request."""
+    """The rights of the user of one request. Create it before any member is left out of the request."""
 
     def __init__(
         self, decisions: MemberAuthorizer, request: AggregatedRequest, gvr: GroupVersionResource, clock: IReactorTime
@@ -321,7 +320,7 @@ class WriteRights:
         """Return the members whose objects of the namespace the user may watch, and whose versions the user may
         therefore know.
 
-        One that could not be asked for the request itself is not asked, and not waited for, again.
+        A member that could not be asked about the request itself is not asked again.
         """
         undecided = {name for name, answer in self._answers.items() if answer.undecided}
         members = [name for name in self._touched if name in members and name not in undecided]
@@ -343,7 +342,7 @@ class WriteRights:
         self._answers.update(await _Decisions(self._clock, deciding).done)
 
     async def _decide(self, cluster: str) -> MemberAnswer:
-        """Ask one cluster for all that the request needs; the first refusal counts."""
+        """Ask one cluster for every right that the request needs; the first refusal is the answer."""
         answer = MemberAnswer()
         for attributes in required_attributes(self._request.info, self._request.target):
             answer = await self._of(cluster, attributes)
@@ -352,7 +351,7 @@ class WriteRights:
         return answer
 
     async def _of(self, cluster: str, attributes: Attributes) -> MemberAnswer:
-        """Ask for the right to all objects first: it does not depend on the name, so the answer is usually cached."""
+        """Ask about all objects of the resource first: without a name in the review, the answer is usually cached."""
         request, clusters = self._request, (cluster,)
         beyond = () if cluster in self._touched else clusters
         everything = attributes._replace(name="")
@@ -363,9 +362,9 @@ class WriteRights:
 
 
 class _Decisions:
-    """Waits for the decisions of all clusters; once one allows the request, at most `SILENT_GRACE` longer.
+    """Waits for the decisions of all clusters; once one allows the request, for at most `SILENT_GRACE` seconds more.
 
-    A late one counts as undecided then, but is not cancelled: it is known to the next request.
+    A late decision counts as undecided. Its review is not cancelled, so the next request finds it in the cache.
     """
 
     def __init__(self, clock: IReactorTime, deciding: Mapping[str, Deferred[MemberAnswer]]) -> None:

@@ -1,7 +1,7 @@
-"""The freshness of answers from caches: the members to wait for, and those to leave out.
+"""The freshness of answers from caches: waits until members' caches are fresh enough, or leaves members out.
 
 Source: Kubernetes API concepts, "Resource versions"; KEP-2340 (consistent reads from cache). Waits are bounded: a
-member that does not answer in time counts as unavailable for this request, and holds no other member back.
+member that does not answer in time counts as unavailable for this request, and does not delay other members.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 log = Logger(__name__)
 T = TypeVar("T")
 Probe = Callable[["Store", float], Awaitable[int]]
-"""`Reflectors.probe`: the member's present version, or an exception after at most that many seconds."""
+"""`Reflectors.probe`: returns the member's present version, or fails after at most the given number of seconds."""
 FRESHNESS_WAIT = 3.0
-"""Seconds that a request waits for a cache, as a kube-apiserver does (`blockTimeout`)."""
+"""Maximum seconds that a request waits for a cache, as in a kube-apiserver (`blockTimeout`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """The settings of an aggregate that decide what is fresh enough; times in seconds."""
+    """The settings of an aggregate about the freshness of caches; times in seconds."""
 
     max_staleness: float = 0.0
     initial_sync_timeout: float = 10.0
@@ -59,7 +59,7 @@ class Freshness:
 
 @dataclass(slots=True)
 class Readable:
-    """The members whose objects an answer has, in the aggregate's order, and the warnings about the others."""
+    """The members whose objects an answer contains, in the aggregate's order, and warnings about the other members."""
 
     members: list[MemberView] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -75,8 +75,8 @@ class Readable:
 class _Outcome:
     """The result of waiting for one member.
 
-    `trouble`: the reason why its cache may be old; `never`: never synced; `too_old`: it did not reach the requested
-    version; `exact`: a version was requested of it.
+    `trouble`: the reason why its cache may be old; `never`: its cache was never synced; `too_old`: its cache did not
+    reach the requested version; `exact`: the request names a version for this member.
     """
 
     member: MemberView
@@ -100,11 +100,11 @@ class FreshnessWaiter:
         self._first_seen: WeakKeyDictionary[Store, tuple[int, float]] = WeakKeyDictionary()  # generation, and when
 
     async def current(self, view: View, allowed: Sequence[str], namespace: str) -> Readable:
-        """Wait until the caches are at least as new as the present (resourceVersion ""). Raises StatusError 503."""
+        """Wait until the caches have the members' present state (resourceVersion ""). Raises StatusError 503."""
         return await self._gather(view, allowed, namespace, self._wait_current) or Readable()
 
     async def cached(self, view: View, allowed: Sequence[str], namespace: str) -> Readable:
-        """Take the cached state (resourceVersion "0") as soon as there is one. Raises StatusError 503."""
+        """Wait until there is any cached state (resourceVersion "0"). Raises StatusError 503."""
         return await self._gather(view, allowed, namespace, self._wait_synced) or Readable()
 
     async def at_least(
@@ -116,10 +116,10 @@ class FreshnessWaiter:
         text: str,
         by_store: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
     ) -> Readable:
-        """Wait until the caches have reached versions, by member. Raises StatusError 503, or 504 if they have not.
+        """Wait until the caches have reached the `wanted` versions, by member. Raises StatusError 503, or 504 if not.
 
-        It is NotHeld (503) if a member that has not reached its version is away: after 504 clients list without a
-        version, and would go back in time. `text` is the resource version as the client wrote it. `by_store` has
+        Raises NotHeld (503) if a member that has not reached its version is unavailable: after a 504, clients would
+        list without a version and go back in time. `text` is the resource version as sent by the client. `by_store` has
         versions by member and namespace, for stores that were ahead of the member's version.
         """
 
@@ -139,13 +139,13 @@ class FreshnessWaiter:
         namespace: str,
         wait: Callable[[MemberView, str], Coroutine[Deferred[Any], Any, _Outcome]],
     ) -> Readable | None:
-        """Wait for all members at once. None: one of them did not reach the requested version."""
+        """Wait for all members at once. Returns None if one of them did not reach the requested version."""
         members = [member for member in view.members if member.name in allowed and member.covers(namespace)]
         outcomes = await _all([wait(member, namespace) for member in members])
         return self._readable(view, allowed, [each if each.exact else _now(each) for each in outcomes])
 
     def _readable(self, view: View, allowed: Sequence[str], outcomes: Sequence[_Outcome]) -> Readable | None:
-        """Apply `unavailable`."""
+        """Apply the setting `unavailable` to the members that are not fresh."""
         policy = self.freshness.unavailable
         found = Readable(away=[outcome.member.name for outcome in outcomes if outcome.away])
         if found.away and policy is UnavailableMembers.FAIL:
@@ -174,14 +174,14 @@ class FreshnessWaiter:
                     raise retry_after(503, f"cluster {member.name} is unavailable", 1, name=member.name)
                 found.warnings.append(left_out_text(member.name, "it was never reached"))
         if outcomes and not found.members:
-            # To a controller an empty list would mean that every object is deleted.
+            # A controller would take an empty list as the deletion of every object.
             raise retry_after(503, "no cluster of this resource is available: " + "; ".join(found.warnings), 1)
         return found
 
     # -- one member -------------------------------------------------------------------------------------------
 
     async def _wait_synced(self, member: MemberView, namespace: str) -> _Outcome:
-        """Wait for the first list, at most `initialSyncTimeout` after the store was first seen, or seen emptied."""
+        """Wait for the first list, at most `initialSyncTimeout` after the store was first seen or was cleared."""
         now = self._clock.seconds()
         for store in member.stores:
             if store.synced:
@@ -205,11 +205,11 @@ class FreshnessWaiter:
         return outcome if trouble is None else _Outcome(member, trouble)
 
     async def _reach_present(self, member: MemberView, store: Store, deadline: float) -> Trouble | None:
-        """Wait until a store has its member's present state; return why it has not."""
+        """Wait until a store has its member's present state; return the reason if it has not."""
         try:
             version = await self._probe(store, max(deadline - self._clock.seconds(), 0.0))
         except CancelledError:
-            raise  # the client has gone
+            raise  # the client has disconnected
         except Exception as error:
             log.debug("a member does not answer", event="member_not_answering", cluster=store.member, cause=str(error))
             return member.trouble or _trouble_of(error, member.member, store)
@@ -237,20 +237,20 @@ class FreshnessWaiter:
 
 
 async def _all(waits: Sequence[Coroutine[Deferred[Any], Any, T]]) -> list[T]:
-    """Await all at once: several members, or one member's stores of several namespaces. Each may take WAIT."""
+    """Await all at once: several members, or one member's stores of several namespaces. Each wait can take WAIT."""
     return [await waits[0]] if len(waits) == 1 else await gather(waits)
 
 
 def _now(outcome: _Outcome) -> _Outcome:
-    """Return the outcome after all waits: a member that was put back meanwhile shows nothing."""
+    """Return the outcome after all waits: a member that was put back during the wait counts as never synced."""
     return outcome if outcome.never or outcome.member.synced else _Outcome(outcome.member, never=True)
 
 
 def _went_back(
     members: Sequence[MemberView], namespace: str, wanted: Mapping[str, int], by_store: Mapping[str, Mapping[str, int]]
 ) -> bool:
-    """Return whether a member has lost the version that it had reached: while others were waited for, it was restored
-    from a backup or replaced by another cluster.
+    """Return whether a member has lost the version that it had reached: during the wait for other members, it was
+    restored from a backup or replaced by another cluster.
     """
     return any(
         store.version < by_store.get(member.name, {}).get(store.namespace, wanted[member.name])
@@ -261,7 +261,7 @@ def _went_back(
 
 
 def _trouble_of(error: Exception, member: Member, store: Store) -> Trouble:
-    """Return the trouble that a failed probe shows of its member."""
+    """Return the trouble of a member whose probe failed with `error`."""
     if isinstance(error, MemberUnreachable) and member.unavailable_since is not None:
         return unreachable(member.unavailable_since)
     if isinstance(error, MemberSlow):
@@ -280,16 +280,15 @@ def _never_synced(member: MemberView) -> str:
 
 # -- requests that cannot be decided --------------------------------------------------------------------------
 #
-# Requests that cannot be decided while a member is away: 503 with Retry-After, so clients wait and keep their state.
-#
-# A 404 is taken for "gone", a 410 for "list again", and a list without a cluster's objects deletes them in an
-# informer's store: so each of them is answered only where it is known. A member in scope of the request is, for its
-# user,
+# Requests that cannot be decided while a member is unavailable ("away") get 503 with Retry-After, so clients wait and
+# keep their state. Clients take a 404 as "deleted" and a 410 as "list again"; a list without a cluster's objects
+# deletes these objects in an informer's store. So such an answer is sent only if it is certainly true. For its user,
+# a member in the scope of a request is one of
 #
 #     allowed   up: what it has is known                    away: it may have what is not known here
-#     refused   by its own last decision, by the server's rules or policies: for this user it has nothing
-#     undecided it cannot be asked for the user's rights: it may have what is asked for
-#     absent    not known to have the resource, and it cannot be asked now: it may have it
+#     refused   by its own last decision, or by the server's rules or policies: for this user it has no objects
+#     undecided it cannot be asked about the user's rights: it may have the requested objects
+#     absent    not known to have the resource, and cannot be asked now: it may have the resource
 #
 #     request                               allowed, away    refused             undecided, absent
 #     get, write, subresource: not known    503              as without it       503
@@ -301,7 +300,7 @@ def _never_synced(member: MemberView) -> str:
 #     watch resumed at its part             continues        410                 503
 #     running watch                         continues        410                 continues, or 503 if it is up
 #
-# All refuse: 403. Nothing of this depends on objects of members that do not allow the request. Source: reference
+# If all members refuse: 403. No answer depends on objects of members that do not allow the request. Source: reference
 # "list-watch", Members that are down.
 
 
@@ -311,7 +310,7 @@ RETRY_AFTER = 1
 
 
 class NotHeld(StatusError):
-    """503: a member that is away was not followed up to a version that was asked for."""
+    """503: an unavailable member's cache had not reached the requested version."""
 
     def __init__(self, member: str) -> None:
         message = f"cluster {member} is unavailable, and its objects of that resource version are not known here"
@@ -320,14 +319,14 @@ class NotHeld(StatusError):
 
 
 def not_known(what: str, member: str, why: str) -> StatusError:
-    """Return the 503 of a request for an object (`pods "web"`) that a member may have."""
+    """Return the 503 for a request for an object (`pods "web"`) that a member may have."""
     return retry_after(503, f"it is not known whether cluster {member} has {what}: {why}", RETRY_AFTER)
 
 
 def may_have(view: View, namespace: str, left_out: Iterable[LeftOut], away: Iterable[str]) -> list[tuple[str, str]]:
-    """Return the members that may have objects of `namespace` that are not known here, each with the reason.
+    """Return the members that may have unknown objects in `namespace`, each with the reason.
 
-    `away` are those of the members that allow the request whose present state is not known.
+    `away` are the members that allow the request but whose present state is not known.
     """
     left = {each.member: each for each in left_out}
     found = [
@@ -341,13 +340,13 @@ def may_have(view: View, namespace: str, left_out: Iterable[LeftOut], away: Iter
 
 
 def check_absent(what: str, view: View, namespace: str, left_out: Iterable[LeftOut], away: Iterable[str]) -> None:
-    """Raise StatusError (503) if a member may have an object that no other has; arguments as of `may_have`."""
+    """Raise StatusError (503) if a member may have an object that no other member has; arguments as of `may_have`."""
     for member, why in may_have(view, namespace, left_out, away):
         raise not_known(what, member, why)
 
 
 def check_readable(view: View, members: Collection[str], namespace: str, name: str) -> None:
-    """Raise StatusError (503) if one of the members has an object of that name that cannot be taken apart."""
+    """Raise StatusError (503) if one of the members has an object of that name that cannot be parsed."""
     for member in view.members:
         if member.name in members and member.may_have_unreadable(namespace, name):
             message = f"{subject(view, name)} of cluster {member.name} cannot be read here"
@@ -355,9 +354,9 @@ def check_readable(view: View, members: Collection[str], namespace: str, name: s
 
 
 def check_parts(view: View, parts: Mapping[str, int], namespace: str, left_out: Sequence[LeftOut]) -> None:
-    """Raise StatusError (503) if a version has a part of a member that only cannot be asked now.
+    """Raise StatusError (503) if a version has a part of a member that is left out only because it cannot be asked now.
 
-    An answer without it, or a 410 upon which the client lists without it, would be taken for the end of its objects.
+    The client would take a list without this member's objects, also after a 410, as the deletion of these objects.
     """
     for member, why in may_have(view, namespace, left_out, ()):
         if parts.get(member):
@@ -368,10 +367,10 @@ def check_parts(view: View, parts: Mapping[str, int], namespace: str, left_out: 
 def read_version(
     view: View, text: str, owner: str | None, name: str, namespace: str, left_out: Iterable[LeftOut]
 ) -> dict[str, int] | None:
-    """Read a version as `VersionReader.read` does; `name` is that of the only object that is asked for, "" for more.
+    """Read a version as `VersionReader.read` does; `name` is that of the only requested object, "" for a list.
 
-    `owner` is the member that has it, of those that allow the request. Raises StatusError: 503 for a plain number of an
-    object whose owner may be away.
+    `owner` is the member that has the object and allows the request. Raises StatusError: 503 for a plain number as the
+    version of an object whose owner may be unavailable.
     """
     try:
         return view.reader.read(text, owner)
@@ -382,6 +381,6 @@ def read_version(
 
 
 def subject(view: View, name: str) -> str:
-    """Return an object as messages name it: `pods "web"`."""
+    """Return an object's name for messages: `pods "web"`."""
     gvr = view.resource.gvr
     return f'{qualified(gvr.group, gvr.resource)} "{name}"'

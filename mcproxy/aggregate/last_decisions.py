@@ -1,7 +1,7 @@
-"""The last decision of each member about each read of a user, which holds while the member cannot be asked.
+"""The last authorization decisions of each member about users' reads, which stay valid while the member is unavailable.
 
-Source: reference "list-watch", Who may read (`staleDecisions`). Users and attributes are kept as digests, so the size
-of an entry does not depend on the client, and the file under `stateDir` has no names of users.
+Source: reference "list-watch", Who may read (`staleDecisions`). Users and attributes are stored as digests, so the size
+of an entry does not depend on the client, and the file under `stateDir` contains no user names.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from mcproxy.requests.coroutines import OrPending, known, settled
 log = Logger(__name__)
 
 _KIND, _VERSION = "decisions", 1
-_MAX_DECISIONS = 65_536  # entries, some 200 bytes each
+_MAX_DECISIONS = 65_536  # entries of about 200 bytes each
 _MAX_PER_USER = 4096  # a user who keeps sending new selectors displaces only that user's entries
-_CLOCK_STEP = 60.0  # seconds by which an entry may be in the future: a clock that was set back
+_CLOCK_STEP = 60.0  # maximum seconds by which an entry may be in the future, since a clock can be set back
 
 
 class _Last(NamedTuple):
-    uid: str  # of the member's cluster when it decided; "" if it was not known
+    uid: str  # UID of the member's cluster at the decision; "" if unknown
     allowed: bool
     at: float  # seconds since 1970
 
 
 class LastDecisions:
-    """A bounded table, one for the process; `seconds` returns the wall clock's time, since 1970."""
+    """A bounded table of decisions, one per process; `seconds` returns the wall-clock time in seconds since 1970."""
 
     def __init__(self, seconds: Callable[[], float]) -> None:
         self._seconds = seconds
-        self._users: OrderedDict[bytes, OrderedDict[bytes, _Last]] = OrderedDict()  # the last recorded user is last
+        self._users: OrderedDict[bytes, OrderedDict[bytes, _Last]] = OrderedDict()  # ordered by last record
         self._count = 0
         self.changed = False  # since `load` or `save`
 
@@ -54,12 +54,12 @@ class LastDecisions:
         return self._count
 
     def record(self, member: str, uid: str, user: UserInfo, attributes: Attributes, *, allowed: bool) -> None:
-        """Note what a member has just decided; `uid` is that of its cluster, "" if it is not known."""
+        """Record a member's decision; `uid` is that of its cluster, "" if unknown."""
         self._put(_digest(user), _key(member, attributes), _Last(uid, allowed, self._seconds()))
         self.changed = True
 
     def find(self, member: str, uid: str, user: UserInfo, attributes: Attributes, max_age: float) -> bool | None:
-        """Return whether the member allowed it in its last decision; None: unknown, or older than `max_age` seconds.
+        """Return the member's last decision; None if it is unknown, or older than `max_age` seconds.
 
         A decision of another cluster of the same name does not count.
         """
@@ -92,9 +92,9 @@ class LastDecisions:
     # -- stateDir -----------------------------------------------------------------------------------------------
 
     def writer(self, path: Path, max_age: float) -> Callable[[], None]:
-        """Return a function that writes the present entries of at most `max_age` seconds; it may run in a thread.
+        """Return a function that writes the present entries that are at most `max_age` seconds old.
 
-        It raises OSError.
+        The function can run in a thread. It raises OSError.
         """
         payload = self._encoded(max_age)
         self.changed = False
@@ -139,26 +139,26 @@ def _key(member: str, attributes: Attributes) -> bytes:
 
 
 def _hash(fields: tuple[object, ...]) -> bytes:
-    # repr is unambiguous for tuples of strings and escapes what UTF-8 cannot hold
+    # repr is unambiguous for tuples of strings, and escapes characters that UTF-8 cannot encode
     return hashlib.blake2b(repr(fields).encode(), digest_size=20).digest()
 
 
 # -- reviewers ------------------------------------------------------------------------------------------------
 #
-# Reviews of access by members that may be unavailable: their last decisions hold meanwhile (`staleDecisions`).
+# SubjectAccessReviews by members that may be unavailable: their last decisions stay valid (`staleDecisions`).
 #
-# Source: reference "list-watch", Who may read. A client must not be able to make a member count as unavailable: a
-# late review, because its user has too many in flight, is no proof, and extends an earlier decision by no more than a
-# minute.
+# Source: reference "list-watch", Who may read. A client must not be able to make a member count as unavailable. So a
+# late review, which can be late because its user has too many in flight, is no proof of an outage: it extends an
+# earlier decision by at most a minute.
 #
-# Who may list is asked about watching, too, and the reverse: an informer lists, and then watches from the list's
-# version. If only one of the two were known when its member goes away, no watch would continue its list for the whole
-# outage.
+# A review about list also starts one about watch, and the reverse: an informer lists, and then watches from the list's
+# version. If only one decision were known when the member becomes unavailable, no watch could continue the list during
+# the outage.
 
 
 _PATIENCE = 6.0  # seconds for a member that seems healthy; longer than the timeout of a review (5 s)
 _PATIENCE_DOWN = 1.0  # seconds for a member that is known to be down
-_LATE = 60.0  # seconds by which a decision holds longer than its cache time while a review of it is late
+_LATE = 60.0  # seconds by which a decision stays valid after its cache time while a new review is late
 _MAX_NOTED = 2048
 _BESIDE = {"list": "watch", "watch": "list"}
 
@@ -174,7 +174,7 @@ class StaleReviewers:
         clock: IReactorTime,
         settings: model.ReadsConfig,
     ) -> None:
-        """`reviewers` ask the members, and cache."""
+        """`reviewers` ask the members, and cache the decisions."""
         self._reviewers = reviewers
         self._reflectors = reflectors
         self._last = last
@@ -193,7 +193,7 @@ class StaleReviewers:
 
 
 class StaleReviewer:
-    """Reviews by one member; while it cannot be reached, its last decision for the same user and attributes holds."""
+    """Reviews by one member; while it is unreachable, its last decision for the same user and attributes is valid."""
 
     def __init__(
         self,
@@ -210,11 +210,11 @@ class StaleReviewer:
         self._last = last
         self._clock = clock
         self._settings = settings
-        # When a cached decision was recorded, by a hash of its subject: clients choose how long that is.
+        # When a cached decision was recorded, by a hash of user and attributes: clients choose the length of these.
         self._noted: dict[int, float] = {}
 
     def decide(self, user: UserInfo, attributes: Attributes) -> OrPending[Decision]:
-        """Return the member's decision, or its last one while it cannot be reached (`Reviewer`)."""
+        """Return the member's decision, or its last decision while it is unreachable (`Reviewer`)."""
         decision = known(self._reviewer.decide(user, attributes))
         if decision is None:
             return self._review(user, attributes)
@@ -246,7 +246,7 @@ class StaleReviewer:
         return last
 
     def _is_down(self) -> bool:
-        """Whether the member is known to be down; False for a cluster that is no member."""
+        """Whether the member is known to be unavailable; False for a cluster that is not a member."""
         member = self._reflectors.members.get(self._member)
         return member is not None and member.unavailable_since is not None
 
@@ -259,14 +259,14 @@ class StaleReviewer:
         uid = self._uid()
         allowed = self._last.find(self._member, uid, user, attributes, max_age)
         if allowed is None and (attributes.field_selector or attributes.label_selector):
-            # A user who may read everything may read a selection of it (KEP-4601); a refusal does not apply to
-            # selections.
+            # A user who may read all objects may also read with selectors (KEP-4601). A refusal for all objects does
+            # not apply to reads with selectors.
             everything = attributes._replace(field_selector="", label_selector="")
             allowed = self._last.find(self._member, uid, user, everything, max_age) or None
         return None if allowed is None else Decision(allowed)
 
     def _record(self, user: UserInfo, attributes: Attributes, decision: Decision) -> None:
-        """Record the member's decision, and ask for its decision about the corresponding verb."""
+        """Record the member's decision, and request one about the corresponding verb (list or watch)."""
         self._keep(user, attributes, decision)
         verb = _BESIDE.get(attributes.verb)
         if verb is not None and self._settings.stale_decisions:
@@ -275,7 +275,7 @@ class StaleReviewer:
                 Deferred.fromCoroutine(self._decide_beside(user, beside)).addErrback(_log_failure)
 
     async def _decide_beside(self, user: UserInfo, attributes: Attributes) -> None:
-        """Request a decision that nobody waits for; if there is no answer, it is requested again when somebody does."""
+        """Request a decision in the background; without an answer, the next request that needs it asks again."""
         review = Deferred.fromCoroutine(settled(self._reviewer.decide(user, attributes)))
         try:
             decision = await review.addTimeout(_PATIENCE, self._clock)

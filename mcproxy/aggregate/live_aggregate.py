@@ -1,4 +1,4 @@
-"""One aggregate in force: its views and the parts of this package that answer its requests, over all reloads."""
+"""One aggregate in force, which survives reloads: its views, and the parts that answer its requests."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ class SharedParts:
     reflectors: Reflectors
     scheduler: WatchScheduler
     changes: MemoryBudget
-    """The budget of the changes that are kept for watches."""
+    """The memory budget of the changes that are queued for watches."""
     in_thread: InThread
     """Calls a function with arguments in a thread."""
     bodies: HeldBodies
-    """The bodies of requests that are read whole."""
+    """The request bodies that are read completely before the request is handled."""
 
 
 class LiveAggregate:
-    """One aggregate. It holds no resources until it is activated, so a prepared one can simply be dropped."""
+    """One aggregate. It holds no resources until it is activated, so a prepared aggregate can simply be dropped."""
 
     def __init__(self, shared: SharedParts) -> None:
         self._shared = shared
@@ -71,7 +71,7 @@ class LiveAggregate:
     async def handle(self, request: AggregatedRequest, discovery: AggregateDiscovery | None = None) -> None:
         """Answer a request (`RequestRouter`). Raises StatusError."""
         active = self._active
-        if active is None:  # a reload has removed it since the request arrived
+        if active is None:  # a reload has removed the aggregate since the request arrived
             raise retry_after(503, "the aggregate is served no longer", _RETRY_AFTER_RELOAD)
         await active.router.handle(request, discovery)
 
@@ -92,12 +92,12 @@ class LiveAggregate:
 
     @property
     def initial_sync_ends(self) -> float:
-        """When `initialSyncTimeout` is over, by the clock of the caches."""
+        """When `initialSyncTimeout` ends, by the clock of the caches."""
         return 0.0 if self._active is None else self._active.initial_sync_ends
 
     @property
     def unavailable(self) -> UnavailableMembers:
-        """What is served while a member is away."""
+        """What is served while a member is unavailable."""
         return UnavailableMembers.STALE if self._active is None else self._active.watches.settings.unavailable
 
     @property
@@ -107,12 +107,12 @@ class LiveAggregate:
 
     @property
     def watchers(self) -> int:
-        """How many watches are open."""
+        """The number of open watches."""
         return 0 if self._active is None else len(self._active.watches)
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes of changes that are kept for watches."""
+        """Bytes of changes that are queued for watches."""
         return 0 if self._active is None else self._active.watches.queued_bytes
 
     @property
@@ -121,7 +121,7 @@ class LiveAggregate:
         return None if self._active is None else self._active.views.history
 
     def activate(self, config: Aggregate, reviewers: ReviewersByCluster, history: LayoutHistory | None) -> None:
-        """Put a configuration in force; `history` has the layouts that it had before this process was started."""
+        """Put a configuration in force; `history` has the aggregate's layouts from before the process start."""
         if self._active is None:
             self._active = _ActiveAggregate(self._shared, config, reviewers, history)
         else:
@@ -172,7 +172,7 @@ class _ActiveAggregate:
         )
 
     def update(self, config: Aggregate, reviewers: ReviewersByCluster) -> None:
-        self._authorization.update(config.reads, reviewers)  # first: fewer users may see added resources
+        self._authorization.update(config.reads, reviewers)  # first: it applies to added resources
         self.views.update(config, self._members(config))
         self._waiter.freshness = _freshness(config)
         self.watches.settings = _watch_settings(config)
@@ -197,7 +197,7 @@ def _watch_settings(config: Aggregate) -> WatchSettings:
     return WatchSettings(config.unavailable, config.cache.initial_sync_timeout)
 
 
-# -- which part answers a request -----------------------------------------------------------------------------
+# -- routing of requests --------------------------------------------------------------------------------------
 #
 # Chooses the part of this package that answers a request to an aggregate.
 #
@@ -208,13 +208,13 @@ def _watch_settings(config: Aggregate) -> WatchSettings:
 #     outside the scope     the primary; without one 404
 #     in it, but not known  the members' discovery is read again; then as above, or 404
 #
-# Reads from caches are authorized here, by each member; requests to a member are authorized there, and writes and
-# subresources here before (`authorization.WriteRights`).
+# Reads from caches are authorized here, by a review of each member. Requests that are sent to a member are authorized
+# by the member; writes and subresources are reviewed here first (`authorization.WriteRights`).
 
 
 _RETRY_AFTER = 5
 _POLL = 0.05  # seconds between two polls of members that are being read for the first time
-#: Answered for all users, as system:public-info-viewer allows it in every cluster.
+#: Paths that are answered for all users, since system:public-info-viewer allows them in every cluster.
 _PUBLIC = frozenset({"healthz", "livez", "readyz", "version"})
 _SELF_REVIEWS = frozenset(
     {
@@ -244,8 +244,8 @@ class RequestRouter:
         primary: str | None,
         wait_until: float,
     ) -> None:
-        """`primary` may be changed by a reload. `wait_until` (seconds of `clock`): until then members that were never
-        reached are waited for.
+        """A reload can change `primary`. Until `wait_until` (seconds of `clock`), requests wait for members that were
+        never reached.
         """
         self.primary = primary
         self._clock = clock
@@ -260,7 +260,7 @@ class RequestRouter:
     async def handle(self, request: AggregatedRequest, discovery: AggregateDiscovery | None = None) -> None:
         """Answer a request, or begin to. Raises StatusError.
 
-        `discovery` is that of the server, if it has more than the aggregate: API services.
+        `discovery` is that of the server if the server has API services, else None.
         """
         info = request.info
         if info.verb not in _LONG_RUNNING_VERBS and info.subresource not in _LONG_RUNNING_SUBRESOURCES:
@@ -273,7 +273,7 @@ class RequestRouter:
             await self._resource(request, GroupVersionResource(info.group, info.version, info.resource))
 
     async def _other(self, request: AggregatedRequest, discovery: AggregateDiscovery) -> None:
-        """Answer a request for a path that is not a resource's."""
+        """Answer a request for a non-resource path."""
         first = request.info.path.split("/", 2)[1]
         if first in _PUBLIC:
             mine = await discovery.serve(request)
@@ -312,7 +312,7 @@ class RequestRouter:
             await self._cached(request, view)
 
     async def _cached(self, request: AggregatedRequest, view: View) -> None:
-        """Answer a get, list or watch from caches, with the objects of the members that allow it."""
+        """Answer a get, list or watch from the caches of the members that allow it."""
         verb = request.info.verb
         known_field = None if verb == "get" else await self._discovery.known_field(request, view.resource)
         if verb == "watch":
@@ -330,15 +330,15 @@ class RequestRouter:
     # -- the scope ----------------------------------------------------------------------------------------------
 
     async def _discovered(self) -> None:
-        """Wait until each member's resources are known, at most as long as a start may take."""
+        """Wait until each member's resources are known, but only until `wait_until`."""
         while self._views.undiscovered and self._clock.seconds() < self._wait_until:
             await deferLater(self._clock, _POLL)
 
     async def _rediscover(self, gvr: GroupVersionResource) -> None:
-        """Check whether a member has meanwhile got a resource in scope that no member is known to have.
+        """Read discovery again for a resource in scope that no member is known to have.
 
-        It is never the primary's to answer: an object would be made there as the client sent it, and a watch would show
-        the primary's versions for ever. Raises StatusError: 404 if no member has it, 503 if one cannot be asked.
+        The primary must not answer it: it would create objects as the client sent them, and a watch would always show
+        the primary's versions. Raises StatusError: 404 if no member has the resource, 503 if one cannot be asked.
         """
         unasked = await rediscover(self._views.in_scope(gvr), self._clock)
         if self._views.known(gvr):
@@ -349,7 +349,7 @@ class RequestRouter:
         raise _no_route()
 
     async def _outside(self, request: AggregatedRequest) -> None:
-        """Have the primary answer a request outside the aggregate's scope. Raises StatusError (404) without one."""
+        """Let the primary answer a request outside the scope. Raises StatusError (404) without a primary."""
         if self.primary is None:
             raise _no_route()
         request.served_by(self.primary, cached=False)
@@ -364,23 +364,23 @@ def _no_route() -> StatusError:
 
 
 def _check_namespace(request: AggregatedRequest, resource: APIResource) -> None:
-    """Raise StatusError (404) for a namespace in the path of a resource that has none, or for the name of an object
-    without the namespace that it must have.
+    """Raise StatusError (404) for a path with a namespace for a cluster-scoped resource, and for a path with an object
+    name but no namespace for a namespaced resource.
 
-    A kube-apiserver has no such routes. Members are asked for rights in that namespace, which must not show
-    cluster-wide objects. In `namespaces/NAME` the name is the namespace, too.
+    A kube-apiserver has no such routes. Members review rights in the path's namespace, and such a right must not show
+    cluster-scoped objects. In `namespaces/NAME` the name is the namespace, too.
     """
     info = request.info
     if info.namespace and not resource.namespaced and (info.resource != "namespaces" or info.name != info.namespace):
         raise _no_route()
-    # Of a collection the name is that of its field selector.
+    # For a collection, `info.name` comes from the field selector.
     named = bool(info.name) and info.verb not in ("list", "watch", "deletecollection")
     if named and not info.namespace and resource.namespaced:
         raise _no_route()
 
 
 def _check_method(request: AggregatedRequest) -> None:
-    """Raise StatusError (405) for a method that a kube-apiserver has no route for."""
+    """Raise StatusError (405) for a method for which a kube-apiserver has no route."""
     info = request.info
     verb, named = info.verb, bool(info.name)
     if not verb or request.head.method == b"HEAD":

@@ -1,8 +1,8 @@
 """The owner of the caches of the process: members, their reflectors and stores, and their saved state.
 
-Aggregates and services are its readers. Each reader names the clusters that it uses; a cluster is a member as long as a
-reader uses it, and a store is followed as long as a reader has acquired it, so a resource with several readers is
-listed and watched once.
+Aggregates and services are its readers. Each reader names the clusters that it uses. A cluster is a member while a
+reader uses it, and a store is followed while a reader has acquired it. So a resource with several readers is listed and
+watched only once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ log = Logger(__name__)
 
 
 class MemberCaches:
-    """Members and caches; they outlive every reload."""
+    """The members and caches of the process, which outlive every reload."""
 
     def __init__(self, shared: UpstreamContext, in_thread: InThread, wall: Callable[[], float]) -> None:
         """`in_thread` calls a function with arguments in a thread; `wall` returns seconds since 1970."""
@@ -48,7 +48,7 @@ class MemberCaches:
         self.saved = SavedState(self, shared.reactor, in_thread, wall)
         self.reflectors = Reflectors(shared, saved=self.saved)
         self.layouts: Callable[[], Mapping[str, LayoutHistory]] = dict
-        """Returns the layouts of each aggregate, by its name; they are saved with the caches."""
+        """Returns the layouts of each aggregate, by its name, which are saved with the caches."""
         self._used: dict[str, tuple[str, ...]] = {}  # by reader
         self._max_ages: dict[str, float] = {}  # likewise
 
@@ -61,10 +61,10 @@ class MemberCaches:
         *,
         max_age: float = 0.0,
     ) -> None:
-        """Follow a configuration with `clusters` in force: `reader` uses those of `names`, in place of those before.
+        """Follow a configuration with `clusters` in force: from now on `reader` uses the clusters in `names`.
 
-        Call it before stores of new members are acquired and before those of former members are released; former
-        members stay until then. `max_age`: of members' decisions that are saved, in seconds.
+        Call it before stores of new members are acquired and before stores of former members are released; former
+        members stay until then. `max_age`: maximum age of saved decisions of members, in seconds.
         """
         self._used[reader] = tuple(dict.fromkeys(names))
         self._max_ages[reader] = max_age
@@ -78,15 +78,15 @@ class MemberCaches:
         return self.clock.seconds()
 
     async def save(self) -> None:
-        """Save everything that has changed since it was last saved (at a shutdown)."""
+        """Save everything that has changed since the last save (at a shutdown)."""
         await self.saved.save()
 
     def stop(self) -> None:
-        """End everything at once. Call it after the readers have ended."""
+        """Stop all reflectors and saving immediately. Call it after the readers have stopped."""
         self.saved.stop()
         self.reflectors.stop()
 
-    # -- what is saved ----------------------------------------------------------------------------------------
+    # -- saved state ------------------------------------------------------------------------------------------
 
     @property
     def members(self) -> Mapping[str, Member]:
@@ -105,25 +105,25 @@ class MemberCaches:
 
     @property
     def complete(self) -> bool:
-        """Whether every member's resources are known, so that files of anything else are superfluous."""
+        """Whether every member's resources are known, so that files of other stores can be removed."""
         return all(member.discovery.known for member in self.members.values())
 
 
 # -- daemon.stateDir ------------------------------------------------------------------------------------------
 #
-# The files of aggregates and services under `daemon.stateDir`, so that a restart serves while members are unavailable.
+# The files of aggregates and services under `daemon.stateDir`: after a restart they are served for unavailable members.
 #
 #     stores/      the caches, one file each (`cache.persistence`)
-#     members/     what each member is known to have, and the UID of its cluster
+#     members/     the known resources of each member, and the UID of its cluster
 #     layouts/     the layouts of each aggregate's resource versions
-#     decisions    the members' last decisions about who may read what
+#     decisions    the members' last authorization decisions about reads
 #
-# Layouts are written when a reload has changed them, the other small files within a minute of a change, a cache every
-# five minutes if it has changed, and all of them at a shutdown.
+# Layouts are written when a reload changes them, other small files within a minute of a change, and a changed cache
+# every five minutes. A shutdown writes all files.
 
 
 _SAVE_INTERVAL = 60.0  # seconds between two checks for changes
-_STORE_INTERVAL = 300.0  # seconds between two states of one cache
+_STORE_INTERVAL = 300.0  # seconds between two saves of one cache
 _MEMBER, _LAYOUTS = ("member", 1), ("layouts", 1)  # kind and version of the files
 
 
@@ -133,7 +133,7 @@ class _SavedMember(msgspec.Struct):
 
 
 class SavedState:
-    """The files of the process. Without a folder nothing is read or written."""
+    """The state files of the process. Without a folder nothing is read or written."""
 
     def __init__(self, live: MemberCaches, clock: IReactorTime, in_thread: InThread, wall: Callable[[], float]) -> None:
         """`wall` returns seconds since 1970."""
@@ -143,15 +143,15 @@ class SavedState:
         self._in_thread = in_thread
         self._folder: Path | None = None
         self._files: StoreFiles | None = None
-        self._max_age = 0.0  # of decisions
+        self._max_age = 0.0  # seconds; maximum age of decisions
         self._timer: IDelayedCall | None = None
         self._lock = DeferredLock()
-        self._saved: WeakKeyDictionary[Store, tuple[int, float]] = WeakKeyDictionary()  # version, and when
-        self._written: dict[Path, bytes] = {}  # the small files
+        self._saved: WeakKeyDictionary[Store, tuple[int, float]] = WeakKeyDictionary()  # version, time
+        self._written: dict[Path, bytes] = {}  # last contents of the small files
         self._once = LogOnce(inf)
 
     def use(self, folder: str | None, max_age: float) -> None:
-        """Use a folder from now on; decisions are read from the first one. `max_age`: of decisions, in seconds."""
+        """Use a folder from now on; the first call reads decisions from it. `max_age`: of decisions, in seconds."""
         self._max_age = max_age
         path = None if folder is None else Path(folder)
         if path == self._folder:
@@ -177,7 +177,7 @@ class SavedState:
     # -- reading ------------------------------------------------------------------------------------------------
 
     def history(self, aggregate: str) -> LayoutHistory | None:
-        """Return the layouts that an aggregate had before the process was started; None: not known."""
+        """Return the layouts that an aggregate had before the process start; None if unknown."""
         if self._folder is None:
             return None
         path = self._folder / "layouts" / aggregate
@@ -191,7 +191,7 @@ class SavedState:
             return None
 
     def restore_member(self, member: Member) -> None:
-        """Restore what was saved of a new member."""
+        """Restore the saved UID and resources of a new member."""
         if self._folder is None:
             return
         path = self._folder / "members" / member.name
@@ -200,13 +200,13 @@ class SavedState:
             return
         try:
             saved = msgspec.msgpack.decode(payload, type=_SavedMember)
-        except ValueError as error:  # as all errors of msgspec and of UTF-8 are
+        except ValueError as error:  # msgspec's errors and UTF-8 errors are ValueErrors
             state_file.put_aside(path, f"its contents have another form: {error}")
             return
         member.restore(saved.uid, tuple(saved.groups))
 
     async def restore_store(self, store: Store, options: StoreOptions) -> str:
-        """Fill a new store from its file; return the UID of the cluster from which it was saved, or ""."""
+        """Fill a new store from its file; return the UID of the cluster whose objects were saved, or ""."""
         if self._files is None:
             return ""
         return await self._files.load(store, secrets=options.persist) or ""
@@ -219,7 +219,7 @@ class SavedState:
             Deferred.fromCoroutine(self.save(_STORE_INTERVAL)).addErrback(_saving_broke)
 
     async def save(self, store_interval: float = 0.0) -> None:
-        """Save what has changed; a cache only if it was saved `store_interval` seconds ago or earlier."""
+        """Save all changed state; skip caches that were saved less than `store_interval` seconds ago."""
         await self._lock.acquire()
         try:
             folder, files = self._folder, self._files
@@ -231,8 +231,8 @@ class SavedState:
             self._lock.release()
 
     def save_layouts(self) -> None:
-        """Save the layouts now: from now on clients get versions written in them, which must be readable after the
-        process is killed.
+        """Save the layouts now. Clients get versions in these layouts from now on, and the versions must be readable
+        after the process is killed.
         """
         Deferred.fromCoroutine(self._save_layouts()).addErrback(_saving_broke)
 
@@ -258,7 +258,7 @@ class SavedState:
 
     @contextmanager
     def _failures_logged(self, folder: Path) -> Iterator[None]:
-        """Log that files cannot be written, once until all can."""
+        """Log that files cannot be written: once, until all files can be written again."""
         try:
             yield
         except OSError as error:

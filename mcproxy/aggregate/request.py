@@ -1,7 +1,7 @@
 """The interface of an aggregated request: the user, the exchange, and access to the members.
 
-A handler gets nothing else of the process, so that requests can also come from another process: the worker with the
-client's connection authenticates, finds the policies and admits; the process with the caches answers.
+A handler gets nothing else from the process, so requests can also come from another process. The worker process with
+the client's connection authenticates, finds the policies and authorizes; the process with the caches answers.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class MemberResponse:
-    """A member's whole response to one request of the user.
+    """A member's complete response to one request of the user.
 
-    `fields` are its end-to-end fields in the order of the wire, with names as the member wrote them; without framing.
+    `fields` are its end-to-end header fields in wire order, with names as sent by the member, without framing fields.
     """
 
     member: str
@@ -42,9 +42,9 @@ class LeftOut(NamedTuple):
 
     member: str
     why: str
-    """The reason in words for the client."""
+    """The reason, as text for the client."""
     undecided: bool = False
-    """The request could not be authorized there; False: it was refused."""
+    """True: the request could not be authorized in this member. False: it was refused."""
 
 
 class AggregatedRequest(Protocol):
@@ -52,50 +52,50 @@ class AggregatedRequest(Protocol):
 
     @property
     def exchange(self) -> Exchange:
-        """The request's body and its response. A handler attaches itself to it, or answers it."""
+        """The exchange with the request's body and its response. A handler attaches itself to it, or answers it."""
 
     @property
     def head(self) -> RequestHead:
-        """The head as the client sent it; `target` below may differ from its own."""
+        """The head as the client sent it; its own target can differ from `target` below."""
 
     @property
     def info(self) -> RequestInfo:
-        """What `target` is about."""
+        """The parsed `target`: verb, resource, namespace and name."""
 
     @property
     def target(self) -> bytes:
-        """Path and query on the aggregate's API, in origin-form."""
+        """Path and query in the aggregate's API, in origin-form."""
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The members that policies and the server's authorizer let this request touch, in the aggregate's order.
+        """The members that policies and the server's authorizer allow for this request, in the aggregate's order.
 
-        Whether the member itself allows the user the read from its cache is decided later (`authorization`).
+        Later, each member decides whether the user may read from its cache (`authorization`).
         """
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
-        """The members that policies and authorizer keep from this request."""
+        """The members that are left out of this request, at first by policies and the authorizer."""
 
     def leave_out(self, left_out: Sequence[LeftOut]) -> None:
-        """Leave more members out, each with the reason; `members` no longer has them."""
+        """Leave more members out, each with a reason, and remove them from `members`."""
 
     async def decide_again(self) -> None:
-        """Decide about the members again, by the configuration in force: for a watch that outlives a reload.
+        """Decide again about the members by the configuration in force, for a watch that outlives a reload.
 
-        `members` and `left_out` are others afterwards. Raises StatusError if the request may touch none.
+        It replaces `members` and `left_out`. Raises StatusError if no member is allowed.
         """
 
     def user_for(self, member: str) -> UserInfo:
-        """Return the user as `member` knows it. Raises StatusError (403) for a user who is unknown there."""
+        """Return the user's identity for `member`. Raises StatusError (403) for a user whom it does not know."""
 
     def user_at(self, cluster: str) -> UserInfo:
-        """Return the user as any cluster knows it. Raises StatusError (403) for a user who is unknown there."""
+        """Return the user's identity for any cluster. Raises StatusError (403) for a user whom it does not know."""
 
     def own_fields(self, more: bytes = b"", *, cache_control: bytes = b"no-cache, private") -> bytes:
-        """Return the fields of a response made here, as a block: Audit-Id, Cache-Control, `more`, Date, and CORS.
+        """Return header fields for the proxy's own response, as a block: Audit-Id, Cache-Control, `more`, Date, CORS.
 
-        `more` is a block of whole lines, each with its CRLF; `cache_control` the value of that field.
+        `more` is a block of whole lines, each with its CRLF; `cache_control` is the value of Cache-Control.
         """
 
     async def send(
@@ -108,32 +108,32 @@ class AggregatedRequest(Protocol):
         body: bytes = b"",
         timeout: float | None = None,
     ) -> MemberResponse:
-        """Send a request of the user to a member, and return its whole response, whatever the status.
+        """Send a request of the user to a member, and return its complete response with any status.
 
-        The identity is the user's as in forwarded requests; `fields` are the other fields to send. `timeout` is in
-        seconds for all of it; None: that of forwarded requests. Raises StatusError: 403 for a user who is unknown there
-        and for a cluster outside `members`, 429 over the member's own limits, 502 to 504 if it does not answer.
+        The identity is the user's, as in forwarded requests; `fields` are additional header fields. `timeout` is the
+        total time in seconds; None: as for forwarded requests. Raises StatusError: 403 for a user whom the member does
+        not know and for a cluster outside `members`, 429 over the member's limits, 502 to 504 if it does not answer.
         """
 
     async def forward(self, member: str, target: bytes, body: bytes | None = None) -> None:
-        """Send the client's request to a member and stream its response through unchanged, upgrades included.
+        """Send the client's request to a member and stream its response unchanged to the client, including upgrades.
 
-        Returns when the request was sent; the exchange ends later. `body` is sent in place of the client's, which was
-        read; then the response is read whole before it is sent on, and the exchange has ended at the return. Raises
-        StatusError as `send`.
+        Returns when the request was sent; the exchange ends later. If `body` is given, it replaces the client's body,
+        which was already read. Then the response is read completely before it is sent on, and the exchange has ended on
+        return. Raises StatusError as `send`.
         """
 
     def served_by(self, *members: str, cached: bool) -> None:
-        """Note, for the access log, which members the response is from, and whether from their caches."""
+        """Record for the access log which members the response is from, and whether it is from their caches."""
 
     def long_running(self) -> None:
-        """Note that the response to a watch has begun: from now on `sessions` of the server limits it.
+        """Note that the response to a watch has begun: from now on the server's `sessions` limits apply.
 
         The exchange's handler ends it cleanly in `end_gracefully`, and stops in `cancelled`.
         """
 
     async def while_connected(self, waiting: Deferred[T]) -> T:
-        """Wait for `waiting`. If the client goes away first, it is cancelled and CancelledError is raised."""
+        """Wait for `waiting`. If the client disconnects first, `waiting` is cancelled and CancelledError is raised."""
 
 
 class AggregateHandler(Protocol):

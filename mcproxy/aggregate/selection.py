@@ -1,8 +1,8 @@
 """Label and field selectors over cached objects. Pure.
 
-Labels are matched on the decoded dictionary that each object has. A field selector may name any scalar path of any
-resource. A path that is not an attribute of the cached object is read from its JSON, but only if the JSON contains the
-value's text.
+Label selectors match the decoded dictionary of each object. A field selector can name any scalar path of any resource.
+A path that is not an attribute of the cached object is read from its JSON, but only if the JSON contains the text of
+the value.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from mcproxy.kube.resource import GroupVersionResource
 
 KnownField = Callable[[str], bool | None]
-"""Whether the published schema of a resource has a dotted path of fields; None where the schema is not known."""
+"""Returns whether the published schema of a resource has a dotted field path; None if the schema is not known."""
 
 DECODING = 50
 """The cost (`Selection.cost`) of a term that is read from the JSON."""
 MAX_TERMS = 64
-"""Terms of a field selector; each may cost a decoding of every object."""
+"""Maximum number of terms in a field selector; each term can require decoding every object."""
 MAX_DEPTH = 32
-"""Fields of one path."""
+"""Maximum number of fields in one path."""
 _PLAIN = re.compile(r"[A-Za-z0-9._:/-]+\Z")
 """Matches values that a kube-apiserver's JSON encoder writes without an escape."""
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -46,10 +46,10 @@ ObjectMatcher = Callable[["CachedObject"], bool]
 
 
 class Selection:
-    """Both selectors of a list or watch.
+    """The label and field selectors of a list or watch.
 
-    `name` and `namespace` are those that the field selector requires (None: none), so a reader can look them up; they
-    are matched as well. `impossible`: it requires two different names or namespaces.
+    `name` and `namespace` are the values that the field selector requires (None: any), so a reader can look them up;
+    they are also matched. `impossible`: the selector requires two different names or namespaces.
     """
 
     __slots__ = ("_fields", "_labels", "cost", "impossible", "name", "namespace")
@@ -57,8 +57,8 @@ class Selection:
     def __init__(self, requirements: tuple[Requirement, ...] = (), terms: Sequence[tuple[FieldTerm, FieldLabel]] = ()):
         self._labels = label_matcher(requirements)
         self.cost = 1 + len(requirements) + DECODING * len(terms)
-        """The most that matching one object costs, in units of about 0.1 microseconds; clients decide how long a
-        selector is.
+        """The maximum cost of matching one object, in units of about 0.1 microseconds; clients choose the length of a
+        selector.
         """
         self._fields = [_field_matcher(term, label) for term, label in terms]
         names = _demanded(terms, "metadata.name")
@@ -73,7 +73,7 @@ class Selection:
 
     @property
     def by_label(self) -> bool:
-        """Whether it looks at labels."""
+        """Whether there is a label selector."""
         return self._labels is not None
 
     def matches(self, obj: CachedObject) -> bool:
@@ -82,9 +82,9 @@ class Selection:
         return (labels is None or labels(obj.labels)) and all(field(obj) for field in self._fields)
 
     def filter(self, objects: Sequence[CachedObject]) -> list[CachedObject]:
-        """Return the selected objects; faster than `matches` for each.
+        """Return the selected objects; faster than `matches` for each object.
 
-        Replicas are neighbours in a list and share their labels, which are matched once.
+        Replicas are neighbours in a list and share their labels, so these labels are matched only once.
         """
         found = list(objects) if self._labels is None else []
         if self._labels is not None:
@@ -99,7 +99,7 @@ class Selection:
         return self._filter_fields(found)
 
     def filter_chunk(self, chunk: Chunk, runs: LabelRuns) -> list[CachedObject]:
-        """Return the selected objects of a chunk whose `label_runs` are known: no other object is looked at."""
+        """Return the selected objects of a chunk whose `label_runs` are known, without reading other objects."""
         match = self._labels
         if match is None:
             return self._filter_fields(list(chunk))
@@ -127,8 +127,8 @@ def parse_selection(
 ) -> Selection:
     """Parse both selectors. Raises StatusError 400 with Kubernetes' messages.
 
-    `custom`: of a custom resource, for the message. Field labels that Kubernetes has for the resource are always known;
-    any other path must be one of `known_field`, or its schema unknown.
+    `custom`: for a custom resource, which changes the message. Field labels that Kubernetes supports for the resource
+    are always accepted; any other path is rejected if `known_field` returns False.
     """
     requirements = parse_label_selector(label_selector)
     parsed = parse_field_selector(field_selector)
@@ -170,7 +170,7 @@ def _field_matcher(term: FieldTerm, label: FieldLabel) -> ObjectMatcher:
     needle = value.encode()
 
     def matches(obj: CachedObject) -> bool:
-        # The text of the value must be in the JSON; this alone excludes most objects.
+        # The text of the value must be in the JSON; this check excludes most objects.
         if needle not in obj.tail and needle not in obj.head:
             return negated
         return (found(obj) == value) is not negated
@@ -179,7 +179,7 @@ def _field_matcher(term: FieldTerm, label: FieldLabel) -> ObjectMatcher:
 
 
 def scalar_at(document: bytes, path: Sequence[str]) -> str:
-    """Return the scalar at a path of a JSON object, as a field selector compares it; "" if there is none."""
+    """Return the scalar at a path of a JSON object, in the form for field selectors; "" if there is none."""
     raw = document
     try:
         for part in path:

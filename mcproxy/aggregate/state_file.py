@@ -1,7 +1,7 @@
-"""Files under `daemon.stateDir`: written atomically, checksummed, versioned, readable by the owner alone.
+"""Files under `daemon.stateDir`: written atomically, checksummed, versioned, readable only by the owner.
 
-One file is a head line `mcproxy KIND VERSION SHA256 LENGTH`, filled up with spaces to a fixed length, and its payload.
-A file that cannot be used (cut, damaged, of another version or kind) is renamed to `NAME.broken` with a log line: its
+A file has a head line `mcproxy KIND VERSION SHA256 LENGTH`, padded with spaces to a fixed length, and then the payload.
+A file that cannot be used (truncated, damaged, of another version or kind) is renamed to `NAME.broken` and logged; its
 content is read from the members again.
 """
 
@@ -28,10 +28,10 @@ def write(path: Path, kind: str, version: int, payload: bytes) -> None:
 
 
 def write_pieces(path: Path, kind: str, version: int, pieces: Iterable[bytes]) -> None:
-    """Write a temporary file, then rename it over the last state: a crash leaves one of the two. Raises OSError.
+    """Write a temporary file, then rename it over the old file: a crash leaves the old or the new one. Raises OSError.
 
-    The payload is made piece by piece, so it is never in memory as a whole. The folder is made with mode 0700 if it is
-    missing; the file has mode 0600.
+    The payload is produced piece by piece, so it is never completely in memory. A missing folder is created with mode
+    0700; the file has mode 0600.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -58,13 +58,13 @@ def write_pieces(path: Path, kind: str, version: int, pieces: Iterable[bytes]) -
         raise
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(folder)  # else the rename itself may be lost
+        os.fsync(folder)  # otherwise a crash can undo the rename
     finally:
         os.close(folder)
 
 
 def read(path: Path, kind: str, version: int) -> bytes | None:
-    """Return the payload of a file; None if it is missing, or unusable and therefore put aside."""
+    """Return the payload of a file; None if the file is missing, or unusable and therefore put aside."""
     file = open_checked(path, kind, version)
     if file is None:
         return None
@@ -73,9 +73,9 @@ def read(path: Path, kind: str, version: int) -> bytes | None:
 
 
 def open_checked(path: Path, kind: str, version: int) -> BinaryIO | None:
-    """Return a file whose checksum is right, at the beginning of its payload; the caller closes it.
+    """Return an open file with a valid checksum, at the beginning of its payload; the caller closes it.
 
-    None if it is missing, or unusable and therefore put aside.
+    Returns None if the file is missing, or unusable and therefore put aside.
     """
     try:
         file = path.open("rb")

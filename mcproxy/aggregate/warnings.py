@@ -1,4 +1,4 @@
-"""`Warning` headers of aggregated answers: missing or old parts, and the cause.
+"""`Warning` headers of aggregated answers: which members' objects are missing or old, and why.
 
 Source: RFC 7234 5.5 and KEP-1693: warn-code 299, warn-agent "-", the text as a quoted string; kubectl prints each once.
 """
@@ -14,12 +14,12 @@ from itertools import islice
 from mcproxy.net.wall_time import WallSeconds
 
 MAX_WARNINGS = 50
-"""The most Warnings in one answer; the last one names the remaining members together, so that clients accept the head.
+"""Maximum number of Warnings in one answer, so that clients accept the head; the last one counts the omitted ones.
 """
 MAX_LENGTH = 512
-"""Characters of one text; a client refuses a head that is too long."""
+"""Maximum characters of one text, since clients reject a response head that is too long."""
 MAX_OF_A_MEMBER = 10
-"""Warnings that are kept of one answer of a member."""
+"""Maximum number of Warnings that are kept from one answer of a member."""
 Field = tuple[bytes, bytes]
 _VALUE = re.compile(r'[0-9]{3} [^\s",]{1,128} "((?:[^"\\]|\\.)*)"')
 _ESCAPED = re.compile(r"\\(.)")
@@ -35,7 +35,7 @@ def warning(text: str) -> Field:
 
 
 def warnings(texts: Iterable[str]) -> list[Field]:
-    """Return a field for each text, equal ones once; the last one says how many more there would be."""
+    """Return a field for each distinct text; if there are too many, the last field has the number of omitted ones."""
     distinct = list(dict.fromkeys(texts))
     if len(distinct) > MAX_WARNINGS:
         more = len(distinct) - MAX_WARNINGS + 1
@@ -44,7 +44,7 @@ def warnings(texts: Iterable[str]) -> list[Field]:
 
 
 def texts_of(fields: Iterable[Field]) -> tuple[str, ...]:
-    """Return the texts of a member's `Warning` headers, as `warning` takes them; malformed ones are left out."""
+    """Return the texts of a member's `Warning` headers, for `warning`; malformed headers are left out."""
     values = (value[: 4 * MAX_LENGTH] for name, value in fields if name.lower() == b"warning")
     matches = (match for value in values for match in _VALUE.finditer(value.decode("utf-8", "replace")))
     found = (_ESCAPED.sub(r"\1", match[1]) for match in matches)
@@ -52,22 +52,22 @@ def texts_of(fields: Iterable[Field]) -> tuple[str, ...]:
 
 
 def block(fields: Sequence[Field]) -> bytes:
-    """Return fields as lines of a head."""
+    """Return fields as header lines."""
     return b"".join(b"%b: %b\r\n" % field for field in fields)
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """The reason why the cached objects of a member may be old, as far as users may know it; the log has more.
+    """The reason why the cached objects of a member may be old, in the form for users; the log has more details.
 
-    `words` follow the name of the member. `since` is known where the member is not followed.
+    `words` follow the name of the member. `since` is set if the member is not followed.
     """
 
     words: str
     since: WallSeconds | None = None
 
     def text(self, member: str, *, stale: bool) -> str:
-        """Return the text of a Warning; `stale`: the member's last known objects are shown, else none."""
+        """Return the text of a Warning; `stale`: the member's last known objects are shown, otherwise none."""
         if stale:
             return f"cluster {member}: {self.words}, showing its last known objects"
         return f"cluster {member}: {self.words}" + (", its objects are left out" if self.since is None else "")
@@ -79,18 +79,18 @@ NO_ANSWER = Trouble("did not answer")
 
 
 def unreachable(since: WallSeconds) -> Trouble:
-    """The member cannot be reached."""
+    """Return the trouble of a member that cannot be reached."""
     moment = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return Trouble(f"unavailable since {moment}", since)
 
 
 def refused(resource: object) -> Trouble:
-    """The member does not let the proxy list a resource (401, 403): users learn no more about its credentials."""
+    """Return the trouble of a member that refuses the proxy's list (401, 403), without details of the credential."""
     return Trouble(f"the proxy may not list {resource} there")
 
 
 def answered(status: int) -> Trouble:
-    """The member answered with an error."""
+    """Return the trouble of a member that answered with an error."""
     return Trouble(f"answered {status}")
 
 
@@ -100,7 +100,7 @@ def never_synced_text(member: str) -> str:
 
 
 def unreadable_text(member: str, count: int, *, more: bool) -> str:
-    """Return the text for a member with unreadable objects: how many, or `more` than are known."""
+    """Return the text for a member with `count` unreadable objects, or with `more` than `count`."""
     objects = "1 object is left out, it" if count == 1 and not more else f"{count} objects are left out, they"
     return f"cluster {member}: {'more than ' if more else ''}{objects} cannot be read"
 

@@ -1,7 +1,7 @@
-"""The last known availability of all registrations, in one process. It has no clock and does no I/O.
+"""The last known availability of all API services ("registrations") in one process, without clock and I/O.
 
-The `prober` sets it; workers get it from the keeper, and keep the last state while the keeper is away. A reload keeps
-the conditions of unchanged registrations.
+The `prober` sets the availability. Workers get it from the keeper, and keep the last state while the keeper is absent.
+A reload keeps the conditions of unchanged registrations.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ FAILED = "FailedDiscoveryCheck"
 MISSING_ENDPOINTS = "MissingEndpoints"
 NOT_CHECKED = "NotChecked"
 
-_LONGEST = 1024  # maximum of characters of a message
+_LONGEST = 1024  # maximum characters of a message
 _RETRY_AFTER = 1  # second: an API service in use is probed as often
 
 
 class Registration(NamedTuple):
-    """A group-version at its owner, the subject of probes. Servers with the same registration share the probe."""
+    """A group-version and the cluster entry that owns it; probes check it, and servers with the same one share them."""
 
     group: str
     version: str
@@ -84,7 +84,7 @@ class Condition:
 
     @property
     def unavailable(self) -> bool:
-        """Whether requests are refused. They are not while the state is unknown."""
+        """Whether requests are refused; they are not refused while the state is unknown."""
         return self.status == FALSE
 
     def after(self, verdict: Verdict, now: float) -> Condition:
@@ -122,7 +122,7 @@ def failure(where: str, cause: str, answered: int = 0) -> Verdict:
 
 
 def without_endpoint(cluster: str, causes: Mapping[str, str]) -> Verdict:
-    """Return the verdict while no endpoint takes requests; `causes` has the cause of each endpoint."""
+    """Return the verdict if no endpoint accepts requests; `causes` has the cause of each endpoint."""
     reasons = "; ".join(f"{endpoint}: {cause}" for endpoint, cause in causes.items())
     return Verdict(FALSE, MISSING_ENDPOINTS, f'no endpoint of cluster "{cluster}" is ready: {reasons}')
 
@@ -137,7 +137,7 @@ _UNREADY = {
 """The texts of /readyz checks by the reason of a condition. No text contains an address."""
 
 _MAX_FLOOR_CLIENTS = 1024
-"""Maximum of remembered clients of a server: they matter only until the backend's version increases, which is often."""
+"""Maximum of remembered clients of a server: they matter only until the backend's version increases, usually soon."""
 
 Notify = Callable[[Registration, Condition], None]
 """Called with each changed condition."""
@@ -147,7 +147,7 @@ class Availability:
     """The conditions of all registrations."""
 
     def __init__(self, wall: Callable[[], float]) -> None:
-        """`wall` returns the time of day, in seconds since 1970."""
+        """`wall` returns the wall-clock time, in seconds since 1970."""
         self._wall = wall
         self._conditions: dict[Registration, Condition] = {}
         self._services: dict[str, tuple[model.APIService, ...]] = {}
@@ -164,14 +164,14 @@ class Availability:
         return not_checked(self._wall()) if known is None else known
 
     def refuses(self, registration: Registration) -> Condition | None:
-        """Return the condition if requests must be refused because of it, else None."""
+        """Return the condition if it requires refusing requests, else None."""
         known = self._conditions.get(registration)
         return known if known is not None and known.unavailable else None
 
     def refusal(self, service: model.APIService) -> StatusError | None:
         """Return the refusal of a request to an unavailable API service, and request a probe.
 
-        So clients that retry reach the API server as soon as it is back, however long it was away.
+        So clients that retry reach the API server soon after it returns, even after a long outage.
         """
         registration = Registration.of(service)
         condition = self.refuses(registration)
@@ -182,7 +182,7 @@ class Availability:
         return retry_after(503, f"the API service {service.object_name} is unavailable: {why}", _RETRY_AFTER)
 
     def suspect(self, registration: Registration) -> None:
-        """Have a registration probed soon: a client was refused by its condition, or met a contradiction to it."""
+        """Request an early probe of a registration: a client was refused by its condition, or found it wrong."""
         for notify in tuple(self._suspecting):
             notify(registration)
 
@@ -229,15 +229,15 @@ class Availability:
     def floor(self, server: str) -> int | None:
         """Return the backend's resource version after which clients know all API services of a server; None if unknown.
 
-        A client with an older version may know removed API services, or miss new ones. So may a client with exactly
-        this version, which the backend may have had for long, unless the client got it from here (`got_floor`).
+        A client with an older version may know removed API services, or miss new ones. The same is true for a client
+        with exactly this version, which the backend may have had for long, unless it got it here (`got_floor`).
         """
         return self._floors.get(server)
 
     def set_floor(self, server: str, version: int, client: str = "") -> None:
-        """The backend had this version at some time since the present API services of a server came into force.
+        """Record that the backend had this version after the present API services of a server came into force.
 
-        `client`: the client that gets it now, with the present API services; "" if none does.
+        `client` gets this version now together with the present API services; "" if no client gets it.
         """
         if self._floors.setdefault(server, version) == version and client:
             clients = self._floor_clients.setdefault(server, {})
@@ -247,11 +247,11 @@ class Availability:
                 del clients[next(iter(clients))]
 
     def got_floor(self, server: str, client: str) -> bool:
-        """Whether a client has got the floor itself."""
+        """Whether a client has got exactly the floor's version from here."""
         return client in self._floor_clients.get(server, {})
 
     def begun(self, server: str) -> float:
-        """Return since when a server has its present API services, in seconds since 1970."""
+        """Return the time since which a server has its present API services, in seconds since 1970."""
         return self._begun.get(server, 0.0)
 
     def services(self, server: str) -> tuple[model.APIService, ...]:
@@ -260,7 +260,7 @@ class Availability:
 
     @property
     def servers(self) -> Mapping[str, tuple[model.APIService, ...]]:
-        """The API services of each server that has any."""
+        """The API services of each server with API services."""
         return self._services
 
     def on_configured(self, notify: Callable[[], None]) -> Callable[[], None]:

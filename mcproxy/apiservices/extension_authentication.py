@@ -1,8 +1,8 @@
 """The ConfigMap kube-system/extension-apiserver-authentication, with the backend's front proxies replaced by mcproxy's.
 
-An API server made with k8s.io/apiserver reads in it which front proxies and client certificates to trust, so one whose
-kubeconfig names a server of mcproxy trusts the X-Remote-* headers of mcproxy without further options. All other data,
-and the versions, are the backend's. Pure.
+An API server that is based on k8s.io/apiserver reads the trusted front proxies and client CAs from this ConfigMap. So
+if its kubeconfig names a server of mcproxy, it trusts mcproxy's X-Remote-* headers without further options. All other
+data, and the versions, are the backend's. Pure.
 
 Source: k8s.io/kubernetes `pkg/controlplane/controller/clusterauthenticationtrust`; k8s.io/apiserver
 `pkg/server/options/authentication.go` reads it.
@@ -36,8 +36,8 @@ _DECODER = msgspec.json.Decoder(dict[str, Any], float_hook=json_float)
 def trusted(server: model.Server, config: model.Config) -> dict[str, str]:
     """Return the data that replaces the backend's: the front proxies of all API services of a server.
 
-    The authority is the chain after the certificate in `frontProxy.certFile`; without one the certificate itself, which
-    crypto/x509 accepts as a root. Empty if no API service gets users in X-Remote-*.
+    The CA is the chain after the certificate in `frontProxy.certFile`. Without a chain it is the certificate itself,
+    which crypto/x509 accepts as a root. The result is empty if no API service gets users in X-Remote-*.
     """
     clusters = {cluster.name: cluster for cluster in config.clusters}
     authorities: dict[str, None] = {}
@@ -60,7 +60,7 @@ def trusted(server: model.Server, config: model.Config) -> dict[str, str]:
 
 
 def over(body: bytes, data: Mapping[str, str]) -> bytes:
-    """Return the backend's ConfigMap, or a list of it alone, with `data` merged in. Raises UnreadableAnswer."""
+    """Return the backend's ConfigMap, or a list with only it, with `data` merged in. Raises UnreadableAnswer."""
     document = _decoded(body)
     for found in _config_maps(document):
         _put(found, data)
@@ -68,7 +68,7 @@ def over(body: bytes, data: Mapping[str, str]) -> bytes:
 
 
 def event_over(line: bytes, data: Mapping[str, str]) -> bytes:
-    """Return an event of a watch likewise, with its final newline. Raises UnreadableAnswer."""
+    """Return a watch event with `data` merged into its ConfigMap, with the final newline. Raises UnreadableAnswer."""
     event = _decoded(line)
     found = event.get("object")
     if event.get("type") in ("ADDED", "MODIFIED", "DELETED") and isinstance(found, dict):
@@ -79,7 +79,7 @@ def event_over(line: bytes, data: Mapping[str, str]) -> bytes:
 def modified(body: bytes, data: Mapping[str, str], version: str) -> bytes:
     """Return the event with the ConfigMap of `body` for a client that resumes from `version`.
 
-    The client has seen that version, but the merged data may have changed since. Raises UnreadableAnswer.
+    The client has seen this version, but the merged data may have changed since then. Raises UnreadableAnswer.
     """
     found = _decoded(body)
     _put(found, data)

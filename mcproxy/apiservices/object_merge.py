@@ -1,7 +1,7 @@
 """Merges the APIService objects of a server into those of its backend: lists, single objects, and the lines of a watch.
 
-Pure. Bytes of the backend are passed on unchanged, without its objects that have names of ours. Resource versions are
-the backend's: our objects have that of the list, event or bookmark with which they are sent, so that a client can
+Pure. The backend's bytes are passed on unchanged, without objects that have the names of ours. Resource versions are
+the backend's: our objects have the version of the list, event or bookmark with which they are sent. So a client can
 resume from any version that it has seen, and writes to the backend's objects have versions that the backend knows.
 """
 
@@ -126,11 +126,11 @@ def _time(seconds: float) -> str:
 TABLE = "Table"
 _INITIAL_END = "k8s.io/initial-events-end"
 MAX_LINE = 8 * 1024 * 1024
-"""Maximum of bytes of an event."""
+"""Maximum bytes of an event."""
 
 
 class UnreadableAnswer(Exception):
-    """The backend has sent no valid list, Table or event; str() is the cause."""
+    """The backend sent no valid list, Table or event; str() is the cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class RequestedForm:
 
 
 class Own(NamedTuple):
-    """One of our objects at present."""
+    """The present state of one of our objects."""
 
     service: model.APIService
     condition: Condition
@@ -237,7 +237,7 @@ class Maker:
         return encode({"type": "BOOKMARK", "object": obj})
 
     def item(self, own: Own, version: str, columns: Sequence[Mapping[str, Any]]) -> bytes:
-        """Return the item of a list for an object: itself without kind and apiVersion, or its row."""
+        """Return an object's item in a list: the object without kind and apiVersion, or its Table row."""
         obj = api_service(self.server, *own, version)
         if self.form.kind == TABLE:
             return encode(self._row(obj, own, columns))
@@ -293,9 +293,9 @@ def names_of(body: bytes) -> tuple[str, tuple[str, ...]]:
 
 
 def merged_list(body: bytes, maker: Maker, hidden: Collection[str], ours: Sequence[Own]) -> bytes:
-    """Merge our objects into a list of the backend, by name. `hidden`: all names of ours. Raises UnreadableAnswer.
+    """Merge our objects into a list of the backend, by name. `hidden`: all our names. Raises UnreadableAnswer.
 
-    A further page (`continue`) gets none of ours, which the first page had.
+    A later page (`continue`) gets none of our objects, since the first page had all of them.
     """
     decoded = _decoded(body)
     rows = maker.form.kind == TABLE
@@ -342,7 +342,7 @@ def _name_of_row(row: _Row) -> str:
 
 
 class WholeLines:
-    """Splits a stream into whole lines."""
+    """Splits a byte stream into whole lines."""
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []
@@ -350,7 +350,7 @@ class WholeLines:
         """Bytes of the incomplete last line."""
 
     def of(self, data: bytes) -> list[bytes]:
-        """Return the non-empty lines that the next bytes complete. Raises UnreadableAnswer if a line is too long."""
+        """Add bytes; return the non-empty lines that are now complete. Raises UnreadableAnswer for a too long line."""
         *whole, rest = data.split(b"\n")
         if whole:
             whole[0] = b"".join([*self._rest, whole[0]])
@@ -364,17 +364,17 @@ class WholeLines:
 
 
 class WatchMerge:
-    """Merges lines of ours into those of the backend's watch."""
+    """Merges events of our objects into the lines of the backend's watch."""
 
     def __init__(self, maker: Maker, hidden: Collection[str], version: str) -> None:
-        """`version`: the version from which the client watches, or that of a list made before."""
+        """`version`: the version from which the client watches, or that of an earlier list."""
         self._maker = maker
         self.hidden = frozenset(hidden)
         self._whole = WholeLines()
         self._columns: Sequence[Mapping[str, Any]] = COLUMNS
         self._headed = False
         self.version = version
-        """The version for events of ours: the newest one from the backend."""
+        """The version for events of our objects: the newest version from the backend."""
         self.initial: Callable[[], list[bytes]] | None = None
         """Makes the lines before the bookmark that ends the initial events."""
 
@@ -389,7 +389,7 @@ class WatchMerge:
         return self._maker.event(kind, own, self.version, self._columns, heading=heading)
 
     def lines(self, data: bytes) -> list[bytes]:
-        """Return the bytes for the client after the next bytes of the backend. Raises UnreadableAnswer."""
+        """Return the client's lines for the next bytes of the backend. Raises UnreadableAnswer."""
         return [told for line in self._whole.of(data) for told in self._line(line)]
 
     def _line(self, line: bytes) -> list[bytes]:

@@ -1,8 +1,8 @@
-"""Schedules the probes of registrations: at once, then every 30 s, and after a failure with back-off.
+"""Probes API services ("registrations"): immediately, then every 30 s, and after a failure with back-off.
 
-An owner without a usable endpoint is unavailable without a probe; it is probed as soon as an endpoint is healthy again.
-So a failed connection of a client's request counts here as for the health of the endpoint, in every process. The first
-probes of many registrations are spread, and later ones by their jitter.
+An owner without a usable endpoint is unavailable without a probe; it is probed when an endpoint is healthy again. So a
+failed connection of a client's request affects availability here as it affects the endpoint's health, in every process.
+The first probes of many registrations are spread over time, and later probes are spread by their jitter.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ INTERVAL = 30.0
 """Seconds between the beginnings of two probes: the resync period of kube-aggregator's informer."""
 _JITTER = 0.1
 _FIRST_RETRY = 1.0  # seconds; doubles up to INTERVAL
-_MIN_GAP = 1.0  # minimum of seconds between the beginnings of two probes
-_STOOD_STILL = 1.0  # seconds: a probe that ends later than this was delayed by this process itself
-_AT_ONCE = 64  # probes in flight: as many may wait for API servers that hang
-_PER_SECOND = 50.0  # probes that begin
+_MIN_GAP = 1.0  # minimum seconds between the beginnings of two probes
+_STOOD_STILL = 1.0  # seconds after PROBE_TIMEOUT: a probe that ends later was delayed by this process itself
+_AT_ONCE = 64  # maximum number of probes in flight, including those that wait for hanging API servers
+_PER_SECOND = 50.0  # maximum number of probes that begin per second
 
 
 class Prober:
@@ -70,7 +70,7 @@ class Prober:
         self._probes: dict[Registration, _Schedule] = {}
 
     def update(self, clusters: Mapping[Registration, Cluster]) -> None:
-        """Probe these from now on, each at its cluster. Call `Availability.use` before."""
+        """Probe these registrations from now on, each in its cluster. Call `Availability.use` first."""
         for registration in tuple(self._probes):
             if registration not in clusters:
                 self._probes.pop(registration).stop()
@@ -83,7 +83,7 @@ class Prober:
                 schedule.use(cluster)
 
     def suspected(self, registration: Registration) -> None:
-        """Probe soon, since clients contradict the condition; at most once in a second."""
+        """Probe soon, since clients' requests contradict the condition; at most once a second."""
         schedule = self._probes.get(registration)
         if schedule is not None:
             schedule.probe_soon()
@@ -92,7 +92,7 @@ class Prober:
         """Stop all probes."""
         probes, self._probes = self._probes, {}
         for probe in probes.values():
-            probe.stopped = True  # all first: the next one to get a place sees that it is stopped
+            probe.stopped = True  # stop all first: the next probe to get a place sees that it is stopped
         for probe in probes.values():
             probe.stop()
 
@@ -108,7 +108,7 @@ class _Schedule:
         self._retry = _FIRST_RETRY
         self._soon = False  # requested while a probe ran
         self.stopped = False
-        self._usable = False  # whether an endpoint takes requests
+        self._usable = False  # whether an endpoint accepts requests
         self._unsubscribe: list[Callable[[], None]] = []
         self._running: Deferred[None] | None = None
         self._next: IDelayedCall | None = owner.clock.callLater(wait, self._begin)
@@ -159,8 +159,8 @@ class _Schedule:
         return self._owner.availability.get(self._registration)
 
     def probe_soon(self) -> None:
-        """Probe at once, but not within a second of the last probe."""
-        if self._next is None:  # one is running
+        """Probe immediately, but not within a second after the last probe."""
+        if self._next is None:  # a probe is running
             self._soon = True
             return
         now = self._owner.clock.seconds()
@@ -189,10 +189,10 @@ class _Schedule:
         if self.stopped or verdict is None:
             return
         if owner.clock.seconds() - began > PROBE_TIMEOUT + _STOOD_STILL or cluster is not self._cluster:
-            self._soon = True  # delayed by this process, or of a former configuration: the result proves nothing
+            self._soon = True  # delayed by this process, or of an earlier configuration: the result is not reliable
             return
         if not verdict.failed and not self._usable:
-            return  # the endpoint that answered was ejected meanwhile
+            return  # the endpoint that answered was ejected before the probe ended
         self._take(verdict)
 
     def _take(self, verdict: Verdict) -> None:
@@ -249,7 +249,7 @@ def _log_change(registration: Registration, before: Condition, verdict: Verdict,
 
 
 def _todo(verdict: Verdict, cluster: Cluster) -> str:
-    """Return the remedy for an unavailable registration: that of an endpoint, if no endpoint is ready."""
+    """Return the remedy for an unavailable registration: that for an endpoint, if no endpoint is ready."""
     if verdict.reason == MISSING_ENDPOINTS:
         for endpoint in cluster.endpoints:
             if endpoint.health.cause and not endpoint.config.disabled:
@@ -268,18 +268,18 @@ def _todo(verdict: Verdict, cluster: Cluster) -> str:
 #
 # One probe of a registration: GET /apis/GROUP/VERSION at the owner, as the proxy itself.
 #
-# As in kube-aggregator there are up to five attempts, and one success is enough; but they are not simultaneous: the
-# next one begins, at another endpoint if there is one, when an attempt has failed or is slow. 200 available
+# As in kube-aggregator, there are up to five attempts, and one success is enough. But they are not simultaneous: when
+# an attempt has failed or is slow, the next one begins, at another endpoint if there is one. So 200 available
 # registrations cost 200 requests in 30 s.
 
 
 PROBE_TIMEOUT = 5.0
-"""Seconds for all attempts together, as kube-aggregator's client has."""
+"""Maximum seconds for all attempts together, as in kube-aggregator's client."""
 ATTEMPTS = 5
 PATIENCE = 1.0
 """Seconds without a response after which another attempt begins."""
 _PAUSE = 0.2  # seconds between two attempts at one endpoint
-_MAX_BODY = 256 * 1024  # bytes of a body to read, so that the connection can be kept; they are ignored
+_MAX_BODY = 256 * 1024  # maximum bytes of a body, which is read and ignored so that the connection can be reused
 _HEADERS = (("accept", "application/json"),)
 
 
@@ -304,7 +304,7 @@ def no_endpoint(cluster: Cluster) -> Verdict:
 
 
 class Probe:
-    """One probe. `result` fires with the verdict, None if there is none. Cancelling it stops the probe."""
+    """One probe. `result` fires with the verdict, or None without a verdict. Its cancellation stops the probe."""
 
     def __init__(
         self, registration: Registration, cluster: Cluster, clock: IReactorTime, send: Attempt = attempt
@@ -361,7 +361,7 @@ class Probe:
                 self._decide(verdict)
             await stream.read_all(_MAX_BODY)
         except (ControlError, BodyTooLarge):
-            pass  # the status has decided
+            pass  # the status has already decided
         finally:
             stream.close()
 
@@ -387,7 +387,7 @@ class Probe:
         return None
 
     def _late(self) -> None:
-        """The time for all attempts has passed. A hanging attempt decides, rather than an earlier failure."""
+        """Handle the end of the time for all attempts. A hanging attempt decides, not an earlier failure."""
         path = self._registration.path
         if self._decided:  # only the body is incomplete
             self._stop()
@@ -398,7 +398,7 @@ class Probe:
             self._decide(self._last, stop=True)
 
     def _decide(self, verdict: Verdict | None, *, stop: bool = False) -> None:
-        """Fire with the verdict. The deciding response is read to its end, within the time of the probe."""
+        """Fire `result` with the verdict. The deciding response is read to its end, within the probe's time."""
         if self._decided:
             return
         self._decided = True

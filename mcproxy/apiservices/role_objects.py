@@ -1,6 +1,6 @@
-"""The objects of a template of roles, with remarks, as YAML with comments. Pure.
+"""The RBAC objects of a role template, as YAML with remarks in comments. Pure.
 
-All text of other servers is in JSON strings, in comments too: one line, ASCII.
+All text from other servers is written as JSON strings (one line, ASCII), also in comments.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RBAC = "rbac.authorization.k8s.io"
 
 @dataclass(frozen=True, slots=True)
 class RoleObject:
-    """One object, or only a remark if `content` is None. `is_example`: it is printed as a comment, to be completed."""
+    """One object, or only a remark if `content` is None. `is_example`: it is printed as a comment for completion."""
 
     about: tuple[str, ...]
     content: Mapping[str, Any] | None = None
@@ -83,15 +83,15 @@ def _yaml(content: Mapping[str, Any]) -> Iterator[str]:
             yield f"{key}: {json.dumps(value)}"
 
 
-# -- what a rule may say --------------------------------------------------------------------------------------
+# -- allowed rules --------------------------------------------------------------------------------------------
 #
-# The rules that a role of an API server may have: verbs on named resources of the API server's group. Pure.
+# The allowed rules in a role of an API server: verbs on named resources of the API server's group. Pure.
 
 
 MAX_RULES = 200
-"""Rules of one role."""
+"""Maximum number of rules in one role."""
 MAX_ITEMS = 500
-"""Items of one list of a rule."""
+"""Maximum number of items in one list of a rule."""
 
 RESOURCE = re.compile(r"[a-z][-a-z0-9.]{0,252}(?:/[a-z][-a-z0-9/]{0,252})?")
 VERB = re.compile(r"[a-z][-a-z]{0,62}")
@@ -155,14 +155,14 @@ def _strings(value: Any, where: str) -> list[str]:
     return list(dict.fromkeys(items))
 
 
-# -- what it needs of the cluster that it asks about users ----------------------------------------------------
+# -- rights in the cluster of the users -----------------------------------------------------------------------
 #
 # The rights of an API server in the cluster that authenticates its users: two roles of Kubernetes itself, and a role to
-# follow the configuration of its admission and flow control. Pure.
+# watch the configuration of the API server's admission and flow control. Pure.
 #
-# Sources: the documentation of the aggregation layer, "Extension apiserver authorizes the request"; the requests of a
-# server made with k8s.io/apiserver 1.36 at its start (recorded: golden/aggregator, A28): without the policies its
-# /readyz stays red.
+# Sources: the documentation of the aggregation layer, "Extension apiserver authorizes the request"; the requests at the
+# start of a server that is based on k8s.io/apiserver 1.36 (recorded: golden/aggregator, A28): without the policies, its
+# /readyz keeps failing.
 
 
 DELEGATOR = "system:auth-delegator"
@@ -180,14 +180,14 @@ FOLLOWED: Mapping[str, tuple[str, ...]] = {
     ),
     "flowcontrol.apiserver.k8s.io": ("flowschemas", "prioritylevelconfigurations"),
 }
-"""The resources that it lists and watches in the cluster, by API group."""
+"""The resources that an API server lists and watches in the cluster, by API group."""
 _EXAMPLE = "system:serviceaccount:NAMESPACE:NAME"
 
 
 def account_of(url: str) -> str | None:
     """Return the user name that an API server at `url` has by convention; None if the URL is not that of a Service.
 
-    It is the service account with the name and namespace of its Service.
+    By this convention, the user is the service account with the name and namespace of the Service.
     """
     labels = (urlsplit(url).hostname or "").split(".")
     if len(labels) < 3 or labels[2] != "svc" or not all(labels):

@@ -1,8 +1,8 @@
 """The roles that an API server needs, for an administrator to review and apply.
 
-The design proposal "Aggregated API Servers" has an API server publish them at `/bootstrap/<group>`, since one that
-could register roles by itself could destroy the cluster. Published roles count as hostile: only rules within the API
-server's group are accepted. If it publishes none, the roles are made from its discovery document."""
+By the design proposal "Aggregated API Servers", an API server publishes them at `/bootstrap/<group>`, since an API
+server with the right to create roles could destroy the cluster. Published roles count as hostile: only rules within the
+API server's group are accepted. If it publishes no roles, they are made from its discovery document."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.endpoint import Endpoint
 
 MAX_DISCOVERY = 1024 * 1024
-"""Maximum of bytes of a discovery document."""
+"""Maximum bytes of a discovery document."""
 ROLES_TIMEOUT = 5.0
-"""Seconds for one request to one endpoint."""
+"""Maximum seconds for one request to one endpoint."""
 _MAX_ENDPOINTS = 3
 YAML_OR_JSON = "application/json, application/yaml;q=0.9"
 
@@ -53,7 +53,7 @@ class FetchedAnswer(NamedTuple):
 
 
 Ask = Callable[[str, str, int], Awaitable[FetchedAnswer]]
-"""``(path, accept, most)``: GET by the proxy itself, with at most so many bytes. Raises AskError."""
+"""``(path, accept, most)``: a GET with the proxy's own identity and at most `most` bytes. Raises AskError."""
 
 
 class AskError(Exception):
@@ -105,7 +105,7 @@ __all__ = ["Ask", "AskError", "FetchedAnswer", "RefusedError", "template"]
 
 
 def asker(cluster: Cluster) -> Ask:
-    """Return a function that sends requests of the proxy itself to any endpoint of `cluster`."""
+    """Return a function that sends requests with the proxy's own identity to any endpoint of `cluster`."""
 
     async def ask(path: str, accept: str, most: int) -> FetchedAnswer:
         tried: list[Endpoint] = []
@@ -129,13 +129,13 @@ def asker(cluster: Cluster) -> Ask:
     return ask
 
 
-# -- what it publishes ----------------------------------------------------------------------------------------
+# -- published roles ------------------------------------------------------------------------------------------
 #
-# Reads the RBAC objects at /bootstrap/<group>: those of the API server's group are accepted, others refused. Pure.
+# Parses the RBAC objects at /bootstrap/<group>: objects of the API server's group are accepted, others refused. Pure.
 #
-# The text counts as hostile: it is read within bounds, and new objects are made of the checked fields. Only rights on
-# resources of the API server's group are accepted, and the two bindings by which it may authenticate and authorize
-# users at the cluster; and no object that would replace a role of Kubernetes itself.
+# The text counts as hostile: parsing is bounded, and new objects are made from the checked fields. Accepted are only
+# rights on resources of the API server's group, and the two bindings for delegated authentication and authorization at
+# the cluster. An object that would replace a role of Kubernetes itself is refused.
 
 
 MAX_PUBLISHED = 256 * 1024
@@ -156,7 +156,7 @@ _DELEGATIONS = {"ClusterRole": DELEGATOR, "Role": READER}
 
 
 def read_published(text: bytes) -> list[Mapping[str, Any]] | None:
-    """Return the objects of JSON or YAML, and of `List`s in it; None if it is neither. Raises RefusedError."""
+    """Return the objects in JSON or YAML, including those in `List`s; None if it is neither. Raises RefusedError."""
     if len(text) > MAX_PUBLISHED:
         raise RefusedError(f"it publishes more than {MAX_PUBLISHED // 1024} KiB")
     try:
@@ -178,13 +178,13 @@ def read_published(text: bytes) -> list[Mapping[str, Any]] | None:
 
 
 def published_roles(objects: list[Mapping[str, Any]], group: str) -> tuple[tuple[RoleObject, ...], tuple[str, ...]]:
-    """Return the accepted objects, in their order, and a sentence for each refused one. Raises RefusedError."""
+    """Return the accepted objects, in their order, and a sentence for each refused object. Raises RefusedError."""
     refuse_built_in(group)
     taken: list[RoleObject] = []
     refused: list[str] = []
     own: set[tuple[str, str, str]] = set()
     names: set[tuple[str, str, str]] = set()
-    # Bindings name roles, which may follow them.
+    # A binding can name a role that follows later.
     for each in sorted(objects, key=lambda each: str(each["kind"]).endswith("Binding")):
         try:
             made = _object(each, group, own)
@@ -203,7 +203,7 @@ def published_roles(objects: list[Mapping[str, Any]], group: str) -> tuple[tuple
 
 
 def has_delegation(parts: tuple[RoleObject, ...]) -> bool:
-    """Whether a binding lets the API server authenticate and authorize users at the cluster."""
+    """Whether a binding gives the API server delegated authentication and authorization at the cluster."""
     contents = (part.content for part in parts if part.content is not None)
     return any("roleRef" in each and each["roleRef"]["name"] == DELEGATOR for each in contents)
 
@@ -304,13 +304,13 @@ def _described(content: Mapping[str, Any]) -> str:
     return f"{quoted(content['kind'], 40)} {quoted(name) if isinstance(name, str) else 'without a name'}"
 
 
-# -- made of its discovery ------------------------------------------------------------------------------------
+# -- roles from discovery -------------------------------------------------------------------------------------
 #
 # Roles made from the discovery document of a group-version (APIResourceList). Pure.
 #
-# As in Kubernetes' view, edit and admin: viewers read objects, editors write namespaced objects and read and write
-# their subresources (one may be a shell), and only controllers write a status. Cluster-scoped objects are written by
-# administrators alone, so their role is not aggregated: an admin of a namespace must not get it.
+# The roles follow Kubernetes' view, edit and admin. Viewers read objects. Editors write namespaced objects, and read
+# and write their subresources (one can be a shell). Only controllers write a status. Only administrators write
+# cluster-scoped objects, so their role is not aggregated: an admin of a namespace must not get it.
 
 
 MAX_RESOURCES = 1000
@@ -318,7 +318,7 @@ _READS = ("get", "list", "watch")
 _WRITES = ("create", "update", "patch", "delete", "deletecollection")
 _STATUS = "status"
 _HARMLESS = (_STATUS, "scale", "log")
-"""Subresources of pods and workloads that Kubernetes' view may read."""
+"""Subresources of pods and workloads that Kubernetes' ClusterRole view may read."""
 
 
 class _Resource(NamedTuple):
@@ -390,7 +390,7 @@ def _resources(document: Mapping[str, Any], group_version: str) -> tuple[list[_R
 
 
 def _rules(group: str, resources: Iterable[_Resource], verbs: Iterable[str]) -> list[dict[str, list[str]]]:
-    """Return a rule for each subset of `verbs` that resources have."""
+    """Return one rule for each distinct subset of `verbs` that resources support."""
     by_verbs: dict[tuple[str, ...], list[str]] = {}
     for resource in resources:
         if granted := tuple(verb for verb in verbs if verb in resource.verbs):

@@ -1,5 +1,5 @@
 """Identity: authentication, authorization, impersonation, and the headers that carry a user to a cluster.
 
-An attacker controls every header of a request. Any header that could be an identity to a server behind the proxy is
-removed unless the cluster's `identity` passes exactly this header on.
+An attacker controls every header of a request. Every header that an upstream server could treat as an identity is
+removed, unless the cluster's `identity` setting passes exactly this header on.
 """

@@ -1,10 +1,10 @@
-"""Splits the identity headers of a client from all other fields of the request's head.
+"""Separates the identity headers of a client from all other fields of the request's head.
 
 Kubernetes trusts headers for the user (Authorization, Impersonate-*, X-Remote-*) and for the client's address
-(X-Forwarded-For and others). A server behind the proxy could take any of them for an identity if the proxy passed it on
-by mistake. So all of them are removed here from every head, and other modules get them as attributes. Whole families
-are removed, since Kubernetes adds members to them. An underscore counts as a hyphen when headers are removed, because
-some servers read it so, but never when a header is used.
+(X-Forwarded-For and others). An upstream server could treat any of them as an identity if the proxy passed it on by
+mistake. So all of them are removed here from every head, and other modules get them as attributes. Whole families are
+removed, since Kubernetes adds headers to them. When headers are removed, an underscore counts as a hyphen, because some
+servers treat it so. When headers are used, it never does.
 
 Sources: k8s.io/apiserver `pkg/authentication/request/bearertoken` and `.../websocket`; Kubernetes "User impersonation"
 and "Authenticating proxy".
@@ -23,8 +23,8 @@ _MOST_PROTOCOLS = 100  # Kubernetes has about ten; they are parsed before authen
 
 BEARER_PROTOCOL = b"base64url.bearer.authorization.k8s.io."
 
-# A line of a `fields` block (lower case, a line feed before it) about identity or origin. X-Forwarded-For has synonyms:
-# a kube-apiserver's audit log would use X-Real-Ip, and the proxy does not set these.
+# A line of a `fields` block (lower case, after a line feed) about identity or origin. It includes synonyms of
+# X-Forwarded-For, which the proxy does not set: a kube-apiserver's audit log would use X-Real-Ip.
 _SUSPECT = re.compile(
     rb"\n(authorization|impersonate[^:\n]*|forwarded|x[-_](?:remote|forwarded)[-_][^:\n]*|x[-_]real[-_]ip"
     rb"|sec[-_]websocket[-_]protocol):([^\n]*)\r"
@@ -36,7 +36,7 @@ _BASE64URL = re.compile(rb"[A-Za-z0-9_-]*")
 class IdentityHeaders:
     """The identity headers of a head, and its other fields.
 
-    It has the client's token: nothing of this object may be logged, and repr shows nothing.
+    It has the client's token, so this object must not be logged, and its repr shows nothing.
     """
 
     __slots__ = (
@@ -55,8 +55,8 @@ class IdentityHeaders:
 
     fields: bytes  # the block without fields about identity or origin; all others as sent, in their order
     own: bytes  # block of the client's Authorization, Impersonate-* and bearer subprotocol, for Passthrough
-    token: bytes | None  # bearer token, of Authorization or else of the WebSocket subprotocols
-    bad_token: str  # why a token in the request cannot be valid, for the log; "" if there is no such token
+    token: bytes | None  # bearer token from Authorization, else from the WebSocket subprotocols
+    bad_token: str  # the reason why the request's token is malformed, for the log; "" if it is not
     remote: tuple[Header, ...]  # X-Remote-*, names in lower case, in order, and X_Remote_*, which must be refused
     impersonate: tuple[Header, ...]  # Impersonate-*, likewise, and Impersonate_*, which must be refused
     noted: object  # results that higher layers derive from `fields`, once for all requests with this block
@@ -76,7 +76,7 @@ class IdentityHeaders:
         return "<IdentityHeaders>"
 
     def with_fields(self, fields: bytes) -> IdentityHeaders:
-        """Return the same identity with other fields, for a request that the proxy makes for the user.
+        """Return the same identity with other fields, for a request that the proxy sends for the user.
 
         Raises ValueError for fields about identity or origin.
         """
@@ -100,7 +100,7 @@ class IdentityHeaders:
         return self._browser_fields
 
     def token_key(self, key_of: Callable[[bytes], bytes]) -> bytes:
-        """Return `key_of(token)`, computed once, since mostly many requests have the same headers."""
+        """Return `key_of(token)`; it is computed only once, since many requests have the same headers."""
         known = self._token_key
         if known is None or known[0] is not key_of:
             assert self.token is not None
@@ -108,10 +108,10 @@ class IdentityHeaders:
         return known[1]
 
     def passed_through(self, *, authenticates: bool, by_token: bool) -> bytes:
-        """Return the block of identity headers that is passed on to a cluster with `Passthrough`.
+        """Return the block of identity headers for a cluster with `Passthrough`.
 
-        If the server `authenticates`, the only credential passed on is the token that authenticated the user, if there
-        was one (`by_token`): a second one, or another scheme, could be another user to the cluster.
+        If the server `authenticates`, only the token that authenticated the user (`by_token`) is passed on: with a
+        second credential, or another scheme, the cluster could see another user.
         """
         if not authenticates:
             return self.own
@@ -121,9 +121,9 @@ class IdentityHeaders:
 def split_identity_headers(fields: bytes) -> IdentityHeaders:
     """Split the fields of a head (a block as in `RequestHead.fields`).
 
-    Raises StatusError (400) for two Authorization headers: Kubernetes reads the first and another server might read the
-    second, so the user would be ambiguous. Raises it also for so many WebSocket subprotocols beside a bearer token that
-    parsing them would take longer than the rest of the request.
+    Raises StatusError (400) for two Authorization headers: Kubernetes uses the first, and another server could use the
+    second, so the user would be ambiguous. Raises it also for a bearer token with so many WebSocket subprotocols that
+    their parsing would take longer than the rest of the request.
     """
     headers = IdentityHeaders(fields)
     suspects = list(_SUSPECT.finditer(b"\n" + fields.lower()))
@@ -161,7 +161,7 @@ class _Sorting:
         impersonate: list[Header] = []
         position = 0
         for match in suspects:
-            # The searched bytes begin one byte before the block, and a line ends one byte after its match.
+            # The search begins one byte before the block, and a line ends one byte after its match.
             begin, end = match.span()
             self._kept.append(block[position:begin])
             position = end
@@ -177,9 +177,9 @@ class _Sorting:
                 self._own.append(block[begin:end])
                 self._impersonate.append(block[begin:end])
             elif name.startswith(b"impersonate_"):
-                impersonate.append((name, value))  # refused: dropping it could give more rights
+                impersonate.append((name, value))  # refused, since without it the request could have more rights
             elif name.startswith((b"x-remote", b"x_remote")):
-                remote.append((name, value))  # with underscores it is never used, and a front proxy's must be refused
+                remote.append((name, value))  # with underscores never used; from a front proxy it is refused
             elif name.endswith(b"protocol") and name.startswith(b"sec"):
                 self._sort_protocols(name == b"sec-websocket-protocol", block[begin:end], value)
         self._kept.append(block[position:])
@@ -191,7 +191,7 @@ class _Sorting:
         self._find_token()
 
     def _sort_protocols(self, standard: bool, line: bytes, value: bytes) -> None:
-        """Take bearer tokens out of the offered WebSocket subprotocols (browsers cannot send them otherwise)."""
+        """Remove bearer tokens from the offered WebSocket subprotocols (browsers cannot send tokens otherwise)."""
         if BEARER_PROTOCOL not in value.lower():
             self._kept.append(line)
             self._others_offered = self._others_offered or (standard and bool(value))
@@ -205,7 +205,7 @@ class _Sorting:
                 others.append(protocol)
             elif standard and protocol.startswith(BEARER_PROTOCOL):
                 self._protocol_tokens.append(protocol[len(BEARER_PROTOCOL) :])
-                # A separate field line is equivalent to an item in another's list (RFC 6455 11.3.4).
+                # A separate field line is equivalent to an item in the list of another line (RFC 6455 11.3.4).
                 self._own.append(b"Sec-WebSocket-Protocol: %b\r\n" % protocol)
         offered = b", ".join(filter(None, others))
         if offered:
@@ -231,7 +231,7 @@ class _Sorting:
         headers._token_block = line
 
     def _protocol_token(self) -> bytes | None:
-        """Return the token among the subprotocols, None for an empty one; raises ValueError, never with the token."""
+        """Return the token in the subprotocols, None if it is empty; raises ValueError, whose text has no token."""
         if len(self._protocol_tokens) > 1:
             raise ValueError("more than one WebSocket subprotocol is a bearer token")
         encoded = self._protocol_tokens[0]
@@ -251,10 +251,10 @@ _TO_STANDARD = bytes.maketrans(b"-_", b"+/")
 
 
 def _bearer_token(authorization: bytes) -> bytes | None:
-    """Return the token of an Authorization value, None if it holds none.
+    """Return the token of an Authorization value, None if it has no token.
 
-    As in Kubernetes it is the text between the first space and the second. So with two spaces after the scheme there is
-    no token, and text after the token is ignored.
+    As in Kubernetes, the token is the text between the first and the second space. So with two spaces after the scheme
+    there is no token, and text after the token is ignored.
     """
     scheme, _, rest = authorization.partition(b" ")
     if scheme.lower() != b"bearer":

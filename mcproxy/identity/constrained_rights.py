@@ -1,9 +1,9 @@
-"""The rights to name users to a cluster by constrained impersonation (KEP-5284), for the requests that servers let
-through.
+"""Computes the proxy's rights for constrained impersonation (KEP-5284) in a cluster, for the requests that servers
+allow.
 
-A part of `identity.required_rights`, in place of the verb `impersonate`: the users, and each verb on each resource that
-their requests may have there according to the file. RBAC has neither exclusions nor name patterns, so a rule with one
-is granted whole. Source: k8s.io/apiserver `pkg/endpoints/filters/impersonation/mode.go`.
+It is a part of `identity.required_rights` and replaces the verb `impersonate`: the rights are for the users, and for
+each verb on each resource that the configuration allows. RBAC has neither exclusions nor name patterns, so a rule with
+one is granted without the restriction. Source: k8s.io/apiserver `pkg/endpoints/filters/impersonation/mode.go`.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _OF_OBJECTS = frozenset({"update", "patch", "delete"})
 _MODES = (USER_INFO, SERVICE_ACCOUNT, ARBITRARY_NODE)
 
 NAMES_USERS = Right("names the user of a request to the cluster", verb_of(USER_INFO), "users", GROUP)
-"""The right that shows that a cluster lets the proxy impersonate by modes."""
+"""The right by which the proxy detects that a cluster lets it impersonate by modes."""
 
 
 class _Requests(NamedTuple):
-    """A set of requests: for resources, or for `urls`. ("*",) means all; for names and namespaces () does."""
+    """A set of requests: for resources, or for `urls`. ("*",) means all; for names and namespaces, () means all."""
 
     verbs: tuple[str, ...]
     groups: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class _Requests(NamedTuple):
 def constrained_rights(
     config: model.Config, cluster: model.ClusterConfig, servers: Sequence[model.Server]
 ) -> Iterator[Right]:
-    """Yield the rights for the requests that `servers` may send to `cluster`."""
+    """Yield the rights for the requests that `servers` can send to `cluster`."""
     of_users = NAMES_USERS.verb
     yield NAMES_USERS
     yield Right("names the user's groups", of_users, "groups", GROUP)
@@ -89,7 +89,7 @@ def refused_extras(cluster: model.ClusterConfig) -> list[str]:
 def _of_servers(
     config: model.Config, cluster: model.ClusterConfig, servers: Sequence[model.Server]
 ) -> Iterator[tuple[list[str], _Requests]]:
-    """Yield distinct sets of requests with the servers that let them through; sets that others cover are omitted."""
+    """Yield distinct sets of requests with the servers that allow them; sets that other sets cover are omitted."""
     by_requests: dict[_Requests, list[str]] = {}
     for server in servers:
         for each in dict.fromkeys(_let_through(config, cluster, server)):
@@ -118,7 +118,7 @@ def _let_through(config: model.Config, cluster: model.ClusterConfig, server: mod
 
 
 def _sent(server: model.Server, cluster: str) -> Iterator[model.Rule]:
-    """Yield rules for the allowed requests that a server sends to a cluster, by its policies or as an API service."""
+    """Yield rules for the requests that a server sends to a cluster, by its policies or for an API service."""
     for service in server.api_services:
         if service.cluster == cluster:
             path = f"/apis/{service.group_version}"
@@ -150,7 +150,7 @@ def _urls(one: model.Rule, other: model.Rule) -> _Requests | None:
 
 
 def _looked_up(requests: _Requests) -> Iterator[_Requests]:
-    """Yield the additional requests of an aggregate to its members: gets of the object of a write or subresource."""
+    """Yield an aggregate's additional requests to its members: gets of the object for a write or a subresource."""
     plain = tuple(dict.fromkeys(each.partition("/")[0] for each in requests.resources))
     if plain != requests.resources or (_OF_OBJECTS & set(requests.verbs) and "get" not in requests.verbs):
         yield requests._replace(verbs=("get",), resources=_STAR if "*" in plain else plain)

@@ -1,9 +1,9 @@
-"""Refuses cross-site requests, which web pages make a browser on the same machine send, even to a loopback address.
+"""Refuses cross-site requests that web pages send with a browser on the same machine, even to a loopback address.
 
-Where every client has the proxy's own rights, a page must not be able to use a browser's connection. Three kinds of
-requests are refused: with a Host of the page's own that resolves to a loopback address (DNS rebinding; as `kubectl
-proxy` does, --accept-hosts); with an `Origin` that is not the requested host, such as a WebSocket or a POST without a
-preflight; and those that browsers mark as cross-site or same-site (`Sec-Fetch-Site`), including images and forms.
+If every client has the proxy's own rights, a web page must not be able to use a browser's connection. Three kinds of
+requests are refused: requests with the page's own Host, which resolves to a loopback address (DNS rebinding; like
+--accept-hosts of `kubectl proxy`); requests with an `Origin` other than the requested host, such as a WebSocket or a
+POST without a preflight; and requests that browsers mark as cross-site or same-site (`Sec-Fetch-Site`), e.g. images.
 
 Sources: RFC 6454 (Origin), Fetch Metadata (W3C), RFC 6455 10.2.
 """
@@ -20,7 +20,7 @@ _DEFAULT_PORTS = {b"http": b":80", b"https": b":443"}
 
 
 def is_foreign(host: str) -> bool:
-    """Whether a Host (without port) is not a name of this machine."""
+    """Whether a Host (without port) is not a name or address of this machine."""
     if host in ("", "localhost") or host.endswith(".localhost"):
         return False
     try:
@@ -30,9 +30,9 @@ def is_foreign(host: str) -> bool:
 
 
 def refuse_foreign_host(host: bytes) -> StatusError:
-    """Return the refusal of a request without TLS for a host that is neither the name of a server nor of this machine.
+    """Return the refusal of a request without TLS for a host that is neither a server's name nor this machine.
 
-    With TLS a page would need a certificate for its name that the browser trusts.
+    With TLS, a page would need a certificate for its name that the browser trusts.
     """
     name = host.decode("latin-1")[:253]
     return StatusError(403, f'"{name}" is not a name of this machine; use localhost, or add it to serverNames')
@@ -41,7 +41,7 @@ def refuse_foreign_host(host: bytes) -> StatusError:
 def check_same_origin(headers: IdentityHeaders, host: bytes) -> None:
     """Raise StatusError (403) for a request that comes from a page of another origin than `host`.
 
-    Clients other than browsers send neither Origin nor Sec-Fetch-Site, or the origin of the requested host.
+    Other clients than browsers send neither Origin nor Sec-Fetch-Site, or they send the origin of the requested host.
     """
     origins, sites = headers.browser_fields()
     if sites and any(site.lower() in _FOREIGN_SITES for site in sites):

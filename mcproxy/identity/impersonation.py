@@ -1,8 +1,8 @@
 """Impersonation requested by a client: parsing of its Impersonate-* headers, and authorization.
 
-Source: k8s.io/apiserver `pkg/endpoints/filters/impersonation`: one review for each requested attribute, in Kubernetes'
-order, with the verb of a mode (`ways`) or `impersonate`. An allowed request continues as the impersonated user; the
-real one is only in the log.
+Each requested attribute needs one review, in Kubernetes' order, with the verb of a mode (`ways`) or `impersonate`. An
+allowed request continues as the impersonated user; the real user is only in the log. Source: k8s.io/apiserver
+`pkg/endpoints/filters/impersonation`.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ if TYPE_CHECKING:
     from mcproxy.identity.authorization.access_review import Decision
     from mcproxy.identity.client_identity_headers import IdentityHeaders
 
-# The ways in which a client may be allowed to impersonate a user: the modes of KEP-5284, then the verb `impersonate`.
+# The ways in which a client can be allowed to impersonate a user: the modes of KEP-5284, then the verb `impersonate`.
 #
 # Source: k8s.io/apiserver `pkg/endpoints/filters/impersonation` (mode.go, constrained_impersonation.go, cache.go). A
-# cluster before Kubernetes 1.36 has no modes, and the proxy cannot ask whether it has them. So a mode counts only where
-# a role lists its rights explicitly. A `*`, which also includes a verb that no cluster has (`UNKNOWN`), proves nothing,
-# and whoever has it has `impersonate` as well.
+# cluster before Kubernetes 1.36 has no modes, and the proxy cannot ask whether it has them. So a mode counts only if a
+# role lists its rights explicitly. A `*` also includes a verb that no cluster has (`UNKNOWN`), so it proves nothing; a
+# user with a `*` has the verb `impersonate`, too.
 
 _ASSOCIATED_KEYS = "authentication.kubernetes.io/associated-node-keys"
 
 
 class Asked(NamedTuple):
-    """The decoded headers; `extra` is in the order of the headers, with keys in lower case."""
+    """The decoded Impersonate-* headers; `extra` is in header order, with keys in lower case."""
 
     name: str
     groups: tuple[str, ...]
@@ -65,14 +65,14 @@ class Asked(NamedTuple):
 
 
 class ImpersonationStep(NamedTuple):
-    """Either `together` must be allowed, which is asked first, or all of `each`."""
+    """Attributes to review: either `together`, which is asked first, or all of `each` must be allowed."""
 
     each: tuple[Attributes, ...]
     together: Attributes | None = None
 
 
 class Way(NamedTuple):
-    """One way to impersonate: the rights that `caller` needs, and the user that the request then runs as."""
+    """One way to impersonate: the rights that `caller` needs, and the user as whom the request then runs."""
 
     mode: str
     caller: UserInfo
@@ -93,7 +93,7 @@ def ways(caller: UserInfo, asked: Asked, on: Attributes) -> Iterator[Way]:
     alone = not (asked.groups or asked.extra or asked.uid)
     for mode in modes_for(asked.name, by_name_alone=alone, associated=associated):
         who = caller
-        if mode == ASSOCIATED_NODE:  # this mode checks only the keys of extras, and no name of the node
+        if mode == ASSOCIATED_NODE:  # this mode checks only the keys of extras, not the node's name
             keys = tuple(sorted(key for key, _ in caller.extra))
             who = replace(caller, extra=((_ASSOCIATED_KEYS, keys),))
         named = _named(mode, asked.name, node)
@@ -108,7 +108,7 @@ def ways(caller: UserInfo, asked: Asked, on: Attributes) -> Iterator[Way]:
 
 
 def impersonated(asked: Asked, groups: tuple[str, ...]) -> UserInfo:
-    """Return the user, with the groups that every user has in addition."""
+    """Return the impersonated user, with the additional groups that every user has."""
     if asked.name == ANONYMOUS_NAME:
         if UNAUTHENTICATED not in groups:
             groups = (*groups, UNAUTHENTICATED)
@@ -177,7 +177,7 @@ _NOT_ASKED = _Refusal(Attributes(""), "")
 
 
 def requested_impersonation(headers: IdentityHeaders) -> ImpersonationRequest | None:
-    """Return the requested impersonation; None if there is none.
+    """Return the requested impersonation; None without Impersonate-* headers.
 
     Raises StatusError (400) for a group, uid or extra without a user, and for invalid text.
     """
@@ -203,8 +203,8 @@ async def authorize_impersonation(
 ) -> UserInfo:
     """Return the impersonated user, which may depend on the mode that allows it.
 
-    `on` are the attributes of the request; without them no mode is tried. `last_modes` tell which mode to try first in
-    `cluster`. Raises StatusError: 403 for the first refusal of the verb `impersonate`, and as `decide` does.
+    `on` are the attributes of the request; without them no mode is tried. `last_modes` has the mode to try first in
+    `cluster`. Raises StatusError: 403 for the first refusal of the verb `impersonate`, and the errors of `decide`.
     """
     by_verb = (ImpersonationStep(wanted.reviews),)
     last = "" if last_modes is None else last_modes.get(cluster, caller.name)
@@ -242,19 +242,19 @@ async def _refused(caller: UserInfo, steps: Iterable[ImpersonationStep], decide:
 def impersonation_unsupported() -> StatusError:
     """Return the refusal of impersonation for a cluster with `identity: Proxy`.
 
-    Ignoring the headers would run the request with more rights than requested.
+    If the headers were ignored, the request would run with more rights than requested.
     """
     return StatusError(403, "impersonation is not possible here: requests to the cluster have the proxy's own identity")
 
 
 def _read(headers: Iterable[Header]) -> Asked:
-    """Read the headers by their exact names. Raises StatusError (400) for an unknown one, and for invalid text."""
+    """Parse the headers by their exact names. Raises StatusError (400) for an unknown header and for invalid text."""
     name = uid = None
     groups: dict[str, None] = {}
     extra: dict[str, tuple[str, ...]] = {}
     for header, raw in headers:
         if header == _USER:
-            name = _text(raw) if name is None else name  # the first of several, as Go's Header.Get
+            name = _text(raw) if name is None else name  # the first of several headers, as Go's Header.Get
         elif header == _GROUP:
             groups[_text(raw)] = None
         elif header == _UID:
@@ -262,13 +262,13 @@ def _read(headers: Iterable[Header]) -> Asked:
         elif header.startswith(_EXTRA):
             key = _key(header[len(_EXTRA) :])
             extra[key] = (*extra.get(key, ()), _text(raw))
-        else:  # with underscores, or of a newer Kubernetes: dropping it could give more rights
+        else:  # with underscores, or of a newer Kubernetes: without it the request could have more rights
             raise StatusError(400, f"the header {header[:100].decode('latin-1')} is not known here")
     return Asked(name or "", tuple(groups), extra, uid or "")
 
 
 def _key(escaped: bytes) -> str:
-    """Decode a key. As Go's PathUnescape, leave a key with a bad escape as it is; in client-go keys are lower case."""
+    """Decode a key, in lower case as in client-go; an invalid escape leaves the key encoded (Go's PathUnescape)."""
     raw = escaped if _BAD_ESCAPE.search(escaped) else unquote_to_bytes(escaped)
     return _text(raw).lower()
 
@@ -311,7 +311,7 @@ def _user(wanted: Asked) -> UserInfo:
 def _as_go_prints(wanted: Asked) -> str:
     """Return the list of ObjectReferences in Go's %v form, as in a kube-apiserver's message.
 
-    Their fields: Kind, Namespace, Name, UID, APIVersion, ResourceVersion, FieldPath.
+    The fields are Kind, Namespace, Name, UID, APIVersion, ResourceVersion, FieldPath.
     """
     shown = [f"{{Group  {group}    }}" for group in wanted.groups]
     for key, values in wanted.extra.items():

@@ -1,4 +1,4 @@
-"""The proxy's own rights to act for users in a cluster, which decide in which form it names them."""
+"""Reviews of the proxy's own impersonation rights in a cluster, which decide how the proxy names users to it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 # Whether a cluster lets the proxy name service accounts and nodes by constrained impersonation alone (KEP-5284).
 #
-# A mode applies to them only if the request has nothing but the name: the cluster then adds their groups. By the verb
-# `impersonate` it would give a node none. So they are named in full wherever the proxy has that right, and where the
-# proxy's rights are unknown. Source: k8s.io/apiserver `pkg/endpoints/filters/impersonation/mode.go`.
+# A mode applies to them only if the request names only the user name; the cluster then adds their groups. With the verb
+# `impersonate` the cluster would give a node no groups. So the proxy sends name and groups if it has that right, or if
+# its rights are unknown. Source: k8s.io/apiserver `pkg/endpoints/filters/impersonation/mode.go`.
 
 IN_FULL = Attributes(VERB, version="v1", resource="groups")
 _ACCOUNTS = Attributes(verb_of(SERVICE_ACCOUNT), GROUP, "v1", "serviceaccounts")
@@ -28,7 +28,7 @@ _NODES = Attributes(verb_of(ARBITRARY_NODE), GROUP, "v1", "nodes")
 
 
 class ConstrainedGrant:
-    """One cluster's decision; `reviewer` returns the reviewer of the proxy's own rights, which few clusters need."""
+    """The decision for one cluster; `reviewer` returns the reviewer of the proxy's own rights, made only if needed."""
 
     __slots__ = ("_reviewer",)
 
@@ -36,12 +36,12 @@ class ConstrainedGrant:
         self._reviewer = reviewer
 
     def by_name(self, user_name: str) -> OrPending[bool]:
-        """Return whether a service account or node is named by its name alone.
+        """Return whether to send only the name of a service account or node, without groups.
 
-        The cluster is asked if necessary; False if it does not answer, which is in the log.
+        The cluster is asked if necessary. Returns False if it does not answer; the reviewer logs this.
         """
         decision = self._reviewer().decide(NOBODY, IN_FULL)
-        if isinstance(decision, Decision):  # as nearly always: `known` would cost each request more than the look-up
+        if isinstance(decision, Decision):  # the usual case: `known` would cost each request more than the look-up
             if decision.allowed:
                 return False
             decision = self._reviewer().decide(NOBODY, _right(user_name))
@@ -64,36 +64,36 @@ def _right(user_name: str) -> Attributes:
 
 # Whether an API service learns that a user is in `system:masters`.
 #
-# Delegated authorization (k8s.io/apiserver, `pkg/server/options/authorization.go`, AlwaysAllowGroups) lets this group
-# through without a review, so an API server would accept an administrator of the cluster that the proxy cannot assert
-# to the cluster itself. The group is sent only if the backend would get it from the proxy, too: because it gets the
-# user's own credentials or X-Remote-Group, or lets the proxy impersonate the group. Without an answer it is not sent:
-# the API server then asks for the user's rights.
+# Delegated authorization (k8s.io/apiserver, `pkg/server/options/authorization.go`, AlwaysAllowGroups) allows requests
+# of this group without a review. So an API server would accept a cluster administrator whom the proxy cannot assert to
+# the cluster itself. The group is sent only if the backend would get it from the proxy, too: because it gets the user's
+# own credentials or X-Remote-Group, or lets the proxy impersonate the group. Without an answer, the group is not sent,
+# and the API server asks for the user's rights.
 
 MASTERS = "system:masters"
 TIMES = model.SubjectAccessReview(cache_allowed=300.0, cache_denied=300.0)
-"""For how long the backend's answer is cached, in seconds."""
+"""The cache times of the backend's answer, in seconds."""
 _RIGHT = Attributes("impersonate", version="v1", resource="groups", name=MASTERS)
 _GIVES_GROUPS = (model.UpstreamIdentity.PASSTHROUGH, model.UpstreamIdentity.REQUEST_HEADER)
 
 
 class MastersGrant:
-    """Decides for the API services of one backend."""
+    """Decides whether the API services of one backend learn that a user is in system:masters."""
 
     __slots__ = ("_reviewer",)
 
     def __init__(self, identity: model.UpstreamIdentity, reviewer: Reviewer) -> None:
-        """`identity` is that of the backend's cluster entry; `reviewer` knows the proxy's own rights there."""
+        """`identity` is that of the backend's cluster entry; `reviewer` reviews the proxy's own rights in it."""
         self._reviewer = None if identity in _GIVES_GROUPS else reviewer
 
     async def told(self, user: UserInfo) -> UserInfo:
-        """Return the user for an API service."""
+        """Return the user for an API service, with system:masters only if the backend would get it."""
         if self._reviewer is None or MASTERS not in user.groups:
             return user
         try:
             decision = await settled(self._reviewer.decide(NOBODY, _RIGHT))
         except ReviewUnavailable:
-            pass  # it is in the log
+            pass  # the reviewer has logged it
         else:
             if decision.allowed:
                 return user

@@ -1,8 +1,8 @@
-"""The minimal rights that a cluster must grant the proxy for a configuration.
+"""Computes the minimal rights that a cluster must grant the proxy for a configuration.
 
 Each right is a separate rule with a sentence about its purpose, for the administrator who grants it.
-A feature of the proxy that needs a right adds a function to `_PARTS`, and its case to the test that takes the rights
-away one by one (`tests/cli/test_rbac.py`).
+A feature that needs a right adds a function to `_PARTS`, and its case to the test that removes the rights one by one
+(`tests/cli/test_rbac.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mcproxy.kube.constrained_impersonation import is_impersonation
 
 _AUTHENTICATION = "authentication.k8s.io"
 _AUTHORIZATION = "authorization.k8s.io"
-#: The ways in which the proxy names users to a cluster, so that it must authorize impersonation itself.
+#: The settings with which the proxy names users to a cluster, so that the proxy must authorize impersonation itself.
 _NAMES_USERS = (model.UpstreamIdentity.IMPERSONATE, model.UpstreamIdentity.REQUEST_HEADER)
 
 
@@ -38,7 +38,7 @@ def required_rights(
 def rights_by_cluster(config: model.Config) -> dict[str, tuple[Right, ...]]:
     """Return `required_rights` of all clusters by name.
 
-    Only a few of hundreds of servers and exports concern a cluster; looking at all of them for each cluster would be
+    Of hundreds of servers and exports, only a few concern one cluster; a check of all of them for each cluster would be
     slow.
     """
     exports: dict[str, list[model.ServiceExport]] = {}
@@ -84,7 +84,7 @@ def _impersonation(config: model.Config, cluster: model.ClusterConfig) -> Iterat
     yield Right("names the user's groups", "impersonate", "groups")
     yield Right("names service accounts", "impersonate", "serviceaccounts")
     if cluster.impersonate_extras == ("*",):
-        # RBAC has no userextras/*; a star over the whole group is the smallest rule, and includes the uids.
+        # RBAC has no userextras/*, so the smallest rule is a star for the whole group, which includes the uids.
         yield Right("names the user's uid and all extras (impersonateExtras)", "impersonate", "*", _AUTHENTICATION)
         return
     yield Right("names the user's uid", "impersonate", "uids", _AUTHENTICATION)
@@ -101,7 +101,7 @@ def _constrained(config: model.Config, cluster: model.ClusterConfig) -> Iterator
 
 def _token_reviews(config: model.Config, cluster: model.ClusterConfig) -> Iterator[Right]:
     found = {server.authentication or "" for server in config.servers if _reviews(config, server, cluster)}
-    # An Admin listener has no cluster of its own, so its set and its authorizer name theirs.
+    # An Admin listener has no cluster, so its set of authenticators and its authorizer name their clusters.
     used = {listener.authentication for listener in config.listeners}
     found |= {each.name for each in config.authentication if each.name in used and _names(each.token_review, cluster)}
     names = sorted(found)
@@ -138,7 +138,7 @@ def _access_reviews(config: model.Config, cluster: model.ClusterConfig) -> Itera
         and cluster.name not in aggregate.clusters
         and aggregate.reads.authorize is model.ReadAuthorization.MEMBERS
     ]
-    # With identity Proxy the proxy asks about itself, as every user may (system:basic-user).
+    # With identity Proxy, the proxy asks about itself, which every user may do (system:basic-user).
     if cluster.identity is not model.UpstreamIdentity.PROXY:
         if asked[True]:
             purposes.append(f"reviews who may read what is cached (aggregate {', '.join(asked[True])})")
@@ -162,7 +162,7 @@ def _access_reviews(config: model.Config, cluster: model.ClusterConfig) -> Itera
 
 
 def _answers_reviews(server: model.Server, cluster: model.ClusterConfig) -> bool:
-    """Whether API servers may create reviews at `server` as at `cluster` (`identity.review_api`)."""
+    """Whether API servers can create reviews at `server` as in `cluster` (`identity.review_api`)."""
     if not server.api_services or server.home != cluster.name:
         return False
     if cluster.identity is model.UpstreamIdentity.PASSTHROUGH:
@@ -173,10 +173,10 @@ def _answers_reviews(server: model.Server, cluster: model.ClusterConfig) -> bool
 def _asks_about_impersonation(
     server: model.Server, cluster: model.ClusterConfig, authorization: model.Authorization | None
 ) -> bool:
-    """Whether the proxy has `cluster` review impersonation requested by clients of `server`.
+    """Whether the proxy lets `cluster` review impersonation by clients of `server`.
 
-    Not if rules refuse all of it; nor if rules alone decide with `Passthrough`, since the cluster itself gets the
-    client's credential and Impersonate-* then.
+    It does not if rules refuse all impersonation, or if only rules decide with `Passthrough`: then the cluster itself
+    gets the client's credential and Impersonate-*.
     """
     only_rules = authorization is not None and authorization.subject_access_review is None
     if cluster.identity is model.UpstreamIdentity.PASSTHROUGH:
@@ -195,14 +195,14 @@ _DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*", *_SCHEMAS, "/version")
 
 
 def _members(config: model.Config, cluster: model.ClusterConfig) -> Iterator[Right]:
-    """Yield the rights to follow a cluster of aggregates, and to read a member into its cache."""
+    """Yield the rights to follow a cluster of aggregates, and to list and watch a member for its cache."""
     known = [one for one in _used_aggregates(config) if cluster.name in (*one.clusters, one.primary)]
     if not known:
         return
     whose = f"(aggregate {', '.join(one.name for one in known)})"
     for path in _DISCOVERY:
         yield Right(f"finds its resources {whose}", "get", path=path)
-    # Its uid identifies the cluster: the same address may lead to another one.
+    # The namespace's uid identifies the cluster, since the same address can lead to another cluster.
     yield Right(f"recognizes the cluster {whose}", "get", "namespaces", name="kube-system")
     aggregates = _aggregates(config, cluster)
     members = f"(aggregate {', '.join(aggregate.name for aggregate in aggregates)})"
@@ -218,7 +218,7 @@ def _members(config: model.Config, cluster: model.ClusterConfig) -> Iterator[Rig
 
 
 def _api_services(config: model.Config, cluster: model.ClusterConfig) -> Iterator[Right]:
-    """Yield the rights to show API services, and a cluster's own documents beside them."""
+    """Yield the rights to show API services together with a cluster's own documents."""
     owned: dict[str, list[str]] = {}
     beside = []
     for server in config.servers:
@@ -242,7 +242,7 @@ def _api_services(config: model.Config, cluster: model.ClusterConfig) -> Iterato
 
 
 def has_own_reviews(config: model.Config, cluster: model.ClusterConfig) -> bool:
-    """Whether a cluster decides about rights itself; False: it only extends the APIs of others, which decide."""
+    """Whether a cluster decides about rights itself; False: it only extends other clusters' APIs, and these decide."""
     extends = [
         service.authority != cluster.name
         for server in config.servers
@@ -265,7 +265,7 @@ def _cached(aggregate: model.Aggregate, cluster: str) -> Iterator[tuple[str, str
     for entry in aggregate.cache.resources:
         if entry.clusters and cluster not in entry.clusters:
             continue
-        # RBAC's star would include secrets, which the cache's does not.
+        # RBAC's star would include secrets, but the star in `cache` does not.
         everything = entry.resource == "*" and entry.group == ""
         resources = [name for name in CORE_RESOURCES if name != SECRETS] if everything else [entry.resource]
         cached = [name for name in resources if entry.group or name not in UNWATCHABLE]
@@ -286,12 +286,12 @@ _PARTS: tuple[Callable[[model.Config, model.ClusterConfig], Iterator[Right]], ..
 
 
 def _servers(config: model.Config, cluster: model.ClusterConfig) -> tuple[model.Server, ...]:
-    """The servers whose requests may go to `cluster`."""
+    """Return the servers that can send requests to `cluster`."""
     return tuple(server for server in config.servers if cluster.name in server.reached_clusters)
 
 
 def _aggregates(config: model.Config, cluster: model.ClusterConfig) -> tuple[model.Aggregate, ...]:
-    """The aggregates that have `cluster` as a member, and that a server has."""
+    """Return the aggregates that have `cluster` as a member and are the backend of a server."""
     return tuple(each for each in _used_aggregates(config) if cluster.name in each.clusters)
 
 

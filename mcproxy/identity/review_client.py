@@ -1,7 +1,7 @@
 """The client of review APIs (TokenReview, SubjectAccessReview): creates a review in a cluster.
 
-It uses the proxy's own credential and the cluster's control connections. An endpoint that cannot be reached or fails
-(429, 5xx) is not the cluster's answer, so the next one is tried; a 401 or 403 to the proxy applies to all of them.
+It uses the proxy's own credential and the cluster's control connections. After an unreachable or failing (429, 5xx)
+endpoint, the next endpoint is tried. A 401 or 403 to the proxy is final, since it applies to all endpoints.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
     from mcproxy.upstream.endpoint import Endpoint
 
 HEADERS = (("content-type", "application/json"), ("accept", "application/json"))
-MAX_ANSWER = 1024 * 1024  # bytes; a response repeats the request
+MAX_ANSWER = 1024 * 1024  # maximum bytes; a response repeats the request
 TIMEOUT = 10.0  # seconds for one review, over all endpoints
 _ENDPOINT_TIMEOUT = 5.0  # seconds for one endpoint
-_AT_ONCE = 1.0  # seconds within which a lost connection is asked for again: a review changes nothing
+_AT_ONCE = 1.0  # a review whose connection is lost within so many seconds is sent again, since it changes nothing
 
 SUCCESS = (200, 201)
 REJECTED = (
     400,
     413,
     422,
-)  # the review itself is invalid; causing one must not make the reviewer count as unavailable
+)  # the review itself is invalid; a client that causes it must not make the reviewer count as unavailable
 
 _TODO = "see that the cluster's API server runs and can be reached"
 
 LiveCluster = Callable[[], "Cluster"]
-"""Returns the cluster in force: a reload may replace it while an authenticator or authorizer stays."""
+"""Returns the cluster in force: a reload can replace it while an authenticator or authorizer stays."""
 
 
 async def create_review(
@@ -53,7 +53,7 @@ async def create_review(
     clock: IReactorTime,
     version: ReviewVersion = ReviewVersion.V1,
 ) -> ControlResponse:
-    """POST `body`, a review of this kind of the API `group` in this version.
+    """POST `body`, a review of this kind in the API `group` and `version`.
 
     Returns, within 10 s, a response whose status is in `SUCCESS` or `REJECTED`; raises `UnavailableError` otherwise.
     """
@@ -87,7 +87,7 @@ async def _create(
     deadline = clock.seconds() + TIMEOUT
     failure: UnavailableError | None = None
     tried: list[Endpoint] = []
-    broken: Endpoint | None = None  # broke off at once: a kept connection, which it closed as the review came
+    broken: Endpoint | None = None  # the endpoint that closed an idle connection just when the review arrived
     while True:
         endpoint = cluster.pick(tried)
         again = endpoint is None
@@ -117,7 +117,7 @@ async def _create(
 
 
 async def _post(cluster: Cluster, endpoint: Endpoint, path: str, body: bytes, timeout: float) -> ControlResponse:
-    """Send it to one endpoint; raises CredentialError, and `UnavailableError` if another one should be tried."""
+    """Send the review to one endpoint; raises CredentialError, and `UnavailableError` if another should be tried."""
     try:
         response = await cluster.control.request(
             endpoint, "POST", path, headers=HEADERS, body=body, timeout=timeout, max_body=MAX_ANSWER
@@ -125,7 +125,7 @@ async def _post(cluster: Cluster, endpoint: Endpoint, path: str, body: bytes, ti
     except ConnectError as error:
         endpoint.request_check()
         raise UnavailableError("connection", error.cause, remedy(error.cause, endpoint.keys)) from None
-    except ControlError as error:  # not "connection": who can load the API server may have caused it
+    except ControlError as error:  # not "connection": a client that overloads the API server may have caused it
         raise UnavailableError("no answer", error.cause, remedy(error.cause, endpoint.keys)) from None
     if response.status >= 500 or response.status == 429:
         todo = remedy(code_of_status(response.status), endpoint.keys)

@@ -1,5 +1,5 @@
-"""Log lines about an unavailable reviewer (of tokens or of access) or source of keys: one line when it becomes
-unavailable, one when it works again.
+"""Log lines about an unavailable reviewer (of tokens or access) or source of keys: one line when it becomes
+unavailable, and one when it works again.
 
 The cause can change every second ("out for 12 s"), so a new line is written only when the *kind* of failure changes.
 """
@@ -31,7 +31,7 @@ class UnavailableError(Exception):
 
 
 class ReviewerLog:
-    """The state of one reviewer, and the log lines about its changes."""
+    """The availability of one reviewer, and the log lines about its changes."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -50,7 +50,7 @@ class ReviewerLog:
             )
 
     def fails(self, error: UnavailableError, effect: str) -> None:
-        """Note that it failed; `effect` describes the effect on clients."""
+        """Note that the reviewer failed; `effect` describes the effect on clients."""
         if not self._once.allows(state=error.kind):
             return
         log.warn(

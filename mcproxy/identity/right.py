@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Right:
     """One right in RBAC's terms: a verb on a resource of a group, or (with `path`) on a non-resource path.
 
-    `namespace` "" is all namespaces, `name` "" all objects.
+    `namespace` "" means all namespaces, `name` "" all objects.
     """
 
     why: str
@@ -22,7 +22,7 @@ class Right:
 
     @property
     def rule(self) -> dict[str, list[str]]:
-        """The PolicyRule."""
+        """The RBAC PolicyRule for this right."""
         if self.path:
             return {"nonResourceURLs": [self.path], "verbs": [self.verb]}
         rule = {"apiGroups": [self.group], "resources": [self.resource], "verbs": [self.verb]}

@@ -1,4 +1,4 @@
-"""SelfSubjectAccessReview: whether a cluster grants the proxy itself a right. Source: authorization.k8s.io/v1."""
+"""SelfSubjectAccessReview: asks a cluster whether it grants the proxy a right. Source: authorization.k8s.io/v1."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _TODO = "see what answers there: it must serve authorization.k8s.io/v1 SelfSubje
 
 
 async def is_granted(cluster: Cluster, right: Right, clock: IReactorTime) -> bool:
-    """Return whether `cluster` grants the owner of the proxy's credential `right`, as widely as that is meant.
+    """Return whether `cluster` grants the complete `right` to the user of the proxy's credential.
 
-    Raises `UnavailableError` if the cluster does not answer that.
+    Raises `UnavailableError` if the cluster does not answer the review.
     """
     response = await create_review(cluster, _GROUP, "SelfSubjectAccessReview", review_body(right), clock)
     try:
@@ -43,10 +43,10 @@ async def is_granted(cluster: Cluster, right: Right, clock: IReactorTime) -> boo
 async def missing_rights(
     cluster: Cluster, rights: Iterable[Right], in_modes: Callable[[], Iterable[Right]], clock: IReactorTime
 ) -> tuple[tuple[Right, ...], bool]:
-    """Return those of `rights` that `cluster` does not grant, and whether it lets the proxy impersonate by modes.
+    """Return the `rights` that `cluster` does not grant, and whether it lets the proxy impersonate by modes.
 
-    `in_modes` returns what is needed with constrained impersonation (KEP-5284), where the verb `impersonate` is not
-    granted but NAMES_USERS is; it may take long to work out. Raises as `is_granted`.
+    `in_modes` returns the rights for constrained impersonation (KEP-5284). It can take long, and is called only if the
+    verb `impersonate` is not granted but NAMES_USERS is. Raises as `is_granted`.
     """
     missing = [right for right in rights if not await is_granted(cluster, right, clock)]
     if not any(right.verb == VERB for right in missing):

@@ -1,6 +1,6 @@
-"""The rights for services across clusters: what is read, what is written, and how one of several daemons is chosen.
+"""Computes the proxy's rights for services across clusters: to read, to write, and to elect one of several daemons.
 
-A part of `identity.required_rights`. What is read where is the same as in `services.cache_scopes`: tests compare it.
+It is a part of `identity.required_rights`. The read rights match `services.cache_scopes`: tests compare them.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _MULTICLUSTER = "multicluster.x-k8s.io"
 _EXPORTS, _IMPORTS = (_MULTICLUSTER, "serviceexports"), (_MULTICLUSTER, "serviceimports")
 _NAMESPACES = ("", "namespaces")
 _PROPERTIES = ("about.k8s.io", "clusterproperties")
-#: Server-side apply is a PATCH; for an object that is not there it takes the right to create it, too.
+#: Server-side apply is a PATCH; for a missing object it also needs the right to create the object.
 _APPLY = ("create", "patch", "delete")
 #: The documents that list a cluster's versions.
 _DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*")
-#: The verbs of the methods that API servers authorize; of OPTIONS they know none.
+#: The verbs of the HTTP methods that API servers authorize; OPTIONS has no verb.
 _PROXY_VERBS = ("get", "create", "update", "patch", "delete")
 
 
@@ -37,7 +37,7 @@ def service_rights(config: model.Config, cluster: model.ClusterConfig) -> Iterat
         whose = f"({'; '.join(readers)})"
         for path in _DISCOVERY:
             yield Right(f"finds its resources {whose}", "get", path=path)
-        # Its uid stands for the cluster: behind the same address there may be another one.
+        # The namespace's uid identifies the cluster, since the same address can lead to another cluster.
         yield Right(f"recognizes the cluster {whose}", "get", "namespaces", name="kube-system")
         yield from _reads(config, cluster.name, whose)
     yield from _writes(config, cluster.name)
@@ -46,7 +46,7 @@ def service_rights(config: model.Config, cluster: model.ClusterConfig) -> Iterat
 
 
 def _named(section: str, names: Iterable[str], most: int = 4) -> Iterator[str]:
-    """Yield the section with its first names, if there are any."""
+    """Yield the section with its first names, if it has names."""
     found = list(names)
     if found:
         yield f"{section} {', '.join(found[:most])}" + (f" and {len(found) - most} more" if len(found) > most else "")
@@ -124,9 +124,9 @@ def _applies(why: str, kinds: Iterable[tuple[str, str]], namespace: str) -> Iter
 
 
 def _proxies(config: model.Config, cluster: str) -> Iterator[Right]:
-    """Yield the rights for requests through the API server, to the ports of the services that rules name alone.
+    """Yield the rights for requests through the API server, only to the service ports that rules name.
 
-    The name of a service may begin with `https:`, which its port's appProtocol decides.
+    The name of a service can begin with `https:`, depending on its port's appProtocol.
     """
     found: dict[tuple[str, str], list[str]] = {}
     for ingress in config.ingresses:
@@ -145,7 +145,7 @@ def _proxies(config: model.Config, cluster: str) -> Iterator[Right]:
 def _forwards(config: model.Config, cluster: str) -> Iterator[Right]:
     """Yield the rights for connections to pods through the API server.
 
-    The upgrade is a GET, for which API servers want `create` too since Kubernetes 1.35, and `get` alone before.
+    The upgrade is a GET, for which API servers require `get`, and since Kubernetes 1.35 also `create`.
     """
     found: dict[str, list[str]] = {}
     for ingress in config.ingresses:

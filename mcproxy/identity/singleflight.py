@@ -1,8 +1,8 @@
 """Singleflight: one call for each key at a time, whose result is shared by all waiters.
 
-A waiter that is cancelled (its client is gone) removes only itself. A call that has not begun is dropped with its last
-waiter; one that has begun continues, because its result is cached for the next request. A call waits for a place in the
-turn of each of its clients, so no client has to wait in the turn of another.
+A waiter that is cancelled (its client has disconnected) removes only itself. A call that has not begun is dropped with
+its last waiter. A running call continues, because its result is cached for the next request. A call waits for a slot in
+the queue of each of its clients, so no client has to wait in the queue of another client.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from twisted.python.failure import Failure
 from mcproxy.dispatch.fair_queue import FairQueue
 from mcproxy.net.failures import failure
 
-# Places for concurrent calls to a server, and turns of the waiters for one; pure.
+# A fair queue for a limited number of slots ("places") for concurrent calls to a server; pure.
 #
-# Each waiter has a key: a client's address before authentication, a user afterwards. Keys take turns, one key holds at
-# most a share of the places, a key whose calls often fail waits behind the others, and a key with a successful call
-# goes before them. So a client with a thousand invalid tokens delays others by a turn, and cannot use up the places or
-# the queue; one with a thousand addresses (IPv6) can delay unknown clients, but not those that have succeeded.
+# Each waiter has a key: a client's address before authentication, a user afterwards. Keys take turns, and one key holds
+# at most a share of the places. A key whose calls often fail waits after the others, and a key with a successful call
+# before them. So a client with a thousand invalid tokens delays others by one turn, and cannot use up the places or the
+# queue. A client with a thousand addresses (IPv6) can delay unknown clients, but not those that have succeeded.
 
-_OFTEN = 4.5  # failures, older ones counted less, from which on a key waits behind others: five in a moment
-_HALF_LIFE = 60.0  # seconds after which a failure, or a success, counts half
-_KEPT = 4096  # keys whose failures are known, and keys with a success
+_OFTEN = 4.5  # weighted failures (older ones count less) from which a key waits after others: five in a short time
+_HALF_LIFE = 60.0  # seconds after which a failure or a success counts half
+_KEPT = 4096  # maximum number of keys with known failures, and of keys with a success
 
 
 class NoRoomError(Exception):
@@ -38,10 +38,10 @@ class Waiter(Protocol):
     """A waiter for a place."""
 
     def granted(self) -> None:
-        """Called when it has one, which `release` gives back."""
+        """Called when the waiter gets a place, which `release` returns."""
 
     def evicted(self) -> None:
-        """Called when it has lost its place in the queue to a key with fewer waiters."""
+        """Called when the waiter is removed from the queue in favour of a key with fewer waiters."""
 
 
 class FairPlaces:
@@ -61,16 +61,16 @@ class FairPlaces:
     )
 
     def __init__(self, places: int, *, share: int, max_waiting: int, seconds: Callable[[], float]) -> None:
-        """`share` is how many places one key may hold; `seconds` returns the time."""
+        """`share` is the maximum number of places of one key; `seconds` returns the time."""
         self._free = places
         self._share = max(1, share)
         self._max_waiting = max_waiting
         self._seconds = seconds
         self._granting = False
         self._held: dict[str, int] = {}
-        self._preferred: FairQueue[Waiter] = FairQueue()  # of keys that had succeeded when they came
+        self._preferred: FairQueue[Waiter] = FairQueue()  # keys that had succeeded before they queued
         self._waiting: FairQueue[Waiter] = FairQueue()
-        self._failing: FairQueue[Waiter] = FairQueue()  # of keys that failed often when they came
+        self._failing: FairQueue[Waiter] = FairQueue()  # keys that had failed often before they queued
         self._history = _CallHistory()
 
     def __len__(self) -> int:
@@ -79,16 +79,16 @@ class FairPlaces:
 
     @property
     def places(self) -> int:
-        """The number of places, free and held."""
+        """The total number of places, free and held."""
         return self._free + sum(self._held.values())
 
     @property
     def largest_share(self) -> int:
-        """The places that the key with the most of them holds."""
+        """The largest number of places that one key holds."""
         return max(self._held.values(), default=0)
 
     def acquire(self, key: str, waiter: Waiter) -> bool:
-        """Take a place if there is one for `key`; else let `waiter` wait for it and return False.
+        """Take a place if one is available for `key`; else add `waiter` to the queue and return False.
 
         Raises NoRoomError if the queue is full and no key has more waiters than `key` would have.
         """
@@ -102,7 +102,7 @@ class FairPlaces:
         return False
 
     def leave(self, key: str, waiter: Waiter) -> None:
-        """Remove a waiter from the queue; does nothing if it is not there."""
+        """Remove a waiter from the queue, if it is in the queue."""
         for queue in self._queues:
             try:
                 queue.remove(key, waiter)
@@ -111,7 +111,7 @@ class FairPlaces:
             return
 
     def release(self, key: str) -> None:
-        """Give a place back, and pass it on to the next waiter."""
+        """Release a place, and give it to the next waiter."""
         held = self._held[key] - 1
         if held:
             self._held[key] = held
@@ -136,7 +136,7 @@ class FairPlaces:
             self._granting = False
 
     def record(self, key: str, *, failed: bool) -> None:
-        """Note how a call of `key` ended."""
+        """Record whether a call of `key` failed."""
         self._history.record(key, self._seconds(), failed=failed)
 
     def _has_share(self, key: str) -> bool:
@@ -164,9 +164,9 @@ class FairPlaces:
 
 
 class _CallHistory:
-    """How often calls of each key failed lately, and which keys have succeeded.
+    """The recent failures of each key's calls, and the keys with a success.
 
-    They are two tables: a client that fails under many keys must not evict those that have succeeded.
+    These are two tables, since a client that fails under many keys must not evict keys that have succeeded.
     """
 
     __slots__ = ("_counts", "_succeeded")
@@ -188,7 +188,7 @@ class _CallHistory:
                 self._succeeded.popitem(last=False)
 
     def has_succeeded(self, key: str) -> bool:
-        """Whether a call of a key has succeeded, however long ago."""
+        """Whether a call of a key has ever succeeded."""
         return key in self._succeeded
 
     def often(self, key: str, now: float) -> bool:
@@ -211,25 +211,25 @@ class SingleFlightError(Exception):
 
 
 class ReviewLoad(NamedTuple):
-    """What a reviewer does now."""
+    """The present load of a reviewer."""
 
     waiting: int
     """Reviews that wait for a place."""
     running: int
     """Reviews that were sent."""
     cached: int
-    """Results that are kept, some of which may have expired."""
+    """Cached results, some of which may have expired."""
     places: int = 0
-    """How many can run at the same time."""
+    """The maximum number of concurrent reviews."""
     largest_share: int = 0
-    """How many of these places the client, or user, with the most has."""
+    """The largest number of these places that one client or user holds."""
 
 
 class SingleFlight(Generic[K, V]):
-    """Calls by key, each made when it has one of `places`."""
+    """Calls by key; each call runs when it gets one of `places`."""
 
     def __init__(self, clock: IReactorTime, places: FairPlaces, *, timeout: float) -> None:
-        """`timeout` is in seconds, the wait for a place included."""
+        """`timeout` is in seconds, and includes the wait for a place."""
         self._clock = clock
         self._timeout = timeout
         self._places = places
@@ -240,13 +240,13 @@ class SingleFlight(Generic[K, V]):
 
     @property
     def waiting(self) -> int:
-        """How many of the calls have not begun: they wait for a place."""
+        """The number of calls that have not begun and wait for a place."""
         return sum(not call.begun for call in self._calls.values())
 
     def join(self, key: K, function: Callable[[], Coroutine[Deferred[Any], Any, V]], *, turn: str) -> Awaitable[V]:
-        """Return the result for `key`: of the call that is under way, else of a new call of `function`.
+        """Return the result for `key`: of the running or waiting call, else of a new call of `function`.
 
-        `turn` is the key under which it waits for a place. Raises what `function` raises, and `SingleFlightError`.
+        `turn` is the key under which it waits for a place. Raises the errors of `function`, and `SingleFlightError`.
         """
         call = self._calls.get(key)
         if call is None:
@@ -262,7 +262,7 @@ class SingleFlight(Generic[K, V]):
         call = self._calls.pop(key)
         if call.timer.active():
             call.timer.cancel()
-        while call.waiting:  # one that is called may cancel another
+        while call.waiting:  # calling one waiter can cancel another
             call.waiting.pop(0).callback(result)  # a Failure given to `callback` fails it
 
 
@@ -290,13 +290,13 @@ class _Call(Generic[V]):
         self._running: Deferred[Any] | None = None
 
     def waiter(self) -> Deferred[V]:
-        """Return one more Deferred that waits for the result; cancelling removes it."""
+        """Return another Deferred that waits for the result; its cancellation removes it."""
         waiter: Deferred[V] = Deferred(self._leave)
         self.waiting.append(waiter)
         return waiter
 
     def wait_in_turn(self, turn: str) -> None:
-        """Wait for a place under the key `turn` as well."""
+        """Wait for a place also under the key `turn`."""
         if self.begun or turn in self._turns:
             return
         entry = _Turn(self, turn)
@@ -312,7 +312,7 @@ class _Call(Generic[V]):
             self._turns[turn] = entry
 
     def begin(self, turn: str) -> None:
-        """Make the call; it has a place under the key `turn`."""
+        """Run the call, which has a place under the key `turn`."""
         self._turns.pop(turn, None)
         self._leave_turns()
         self.begun = True
@@ -323,14 +323,14 @@ class _Call(Generic[V]):
             self._finished(result)
             self._places.release(turn)
 
-        async def call() -> V:  # whatever fails, it ends in `done`, or the place would be lost
+        async def call() -> V:  # every failure ends in `done`, otherwise the place would be lost
             return await self._function()
 
         self._running = Deferred.fromCoroutine(call())
         self._running.addBoth(done)
 
     def lose_turn(self, turn: str) -> None:
-        """Note that it no longer waits under the key `turn`."""
+        """Note that the call does not wait under the key `turn` any more."""
         del self._turns[turn]
         if not self._turns:
             self._finished(failure(SingleFlightError("too many requests are waiting for an answer")))

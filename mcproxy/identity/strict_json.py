@@ -15,15 +15,15 @@ _HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # an escape that may be one half of a
 def json_object(text: bytes) -> dict[str, Any]:
     """Parse `text`, which must be one JSON object (RFC 8259).
 
-    Raises ValueError, whose message shows nothing of the text, for anything else and for anything that parsers treat
-    differently: duplicate names in an object, NaN, half a surrogate pair; also for nesting deeper than 32.
+    Raises ValueError, whose message shows nothing of the text, for any other text and for JSON that parsers treat
+    differently: duplicate names in an object, NaN, half a surrogate pair. Raises it also for nesting deeper than 32.
     """
     try:
         refuse_deep(text, _MAX_DEPTH)
         value = json.loads(text.decode("utf-8"), object_pairs_hook=_no_doubles, parse_constant=_no_constant)
         if _HALF.search(text):
             json.dumps(value, ensure_ascii=False).encode("utf-8")
-    except (ValueError, RecursionError):  # UnicodeError and JSONDecodeError are ValueErrors; they hold the text
+    except (ValueError, RecursionError):  # UnicodeError and JSONDecodeError are ValueErrors that contain the text
         raise ValueError("is not acceptable JSON") from None
     if not isinstance(value, dict):
         raise ValueError("is no JSON object")

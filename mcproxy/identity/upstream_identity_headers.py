@@ -1,8 +1,8 @@
 """The headers that carry a user to a cluster: Impersonate-* with the proxy's own credential, or X-Remote-*.
 
-Source: Kubernetes "User impersonation" and "Authenticating proxy"; the encoding is that of client-go
-(`transport/round_trippers.go`): values are sent as UTF-8, keys of extras are percent-encoded where a header's name
-cannot hold them. A name that would not arrive unchanged is refused: a changed name may be another user's.
+Source: Kubernetes "User impersonation" and "Authenticating proxy". The encoding is that of client-go
+(`transport/round_trippers.go`): values are sent as UTF-8, and keys of extras are percent-encoded where necessary in a
+header name. A user name that would not arrive unchanged is refused, since a changed name can be another user's.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from mcproxy.identity.own_grants import ConstrainedGrant
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
-#: What client-go writes as it is in a header's name (RFC 9110 token, without the percent sign).
+#: The characters that client-go does not encode in a header name (RFC 9110 token, without the percent sign).
 _PLAIN_KEY_BYTES = frozenset(b"!#$&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 _WITH_MODES = (SERVICE_ACCOUNT_PREFIX, NODE_PREFIX)
 _OF_CREDENTIALS = "authentication.kubernetes.io/"
-"""The prefix of extras that say what a credential was made for, which no authorizer of a cluster looks at."""
+"""The prefix of extras that describe a credential, which no authorizer of a cluster evaluates."""
 _CACHED_USERS = 1024
 _CACHED_BYTES = 4096  # longer blocks are not cached, so that no cluster keeps more than 4 MiB
 
@@ -41,9 +41,9 @@ class UpstreamIdentityHeaders:
         grant: ConstrainedGrant | None = None,
         previous: UpstreamIdentityHeaders | None = None,
     ) -> None:
-        """`grant` says whether the cluster takes service accounts and nodes by their names alone; None: it does not.
+        """`grant` decides whether the cluster gets only the names of service accounts and nodes; None: it does not.
 
-        `previous` are those of an equal cluster before a reload, whose blocks are taken over.
+        `previous` are the headers of an equal cluster before a reload; their cached blocks are taken over.
         """
         self._cluster = cluster
         self.grant = grant if cluster.identity is model.UpstreamIdentity.IMPERSONATE else None
@@ -51,13 +51,13 @@ class UpstreamIdentityHeaders:
         self._sends_no_user = cluster.identity in (model.UpstreamIdentity.PROXY, model.UpstreamIdentity.PASSTHROUGH)
 
     def alone(self, user: UserInfo) -> UserInfo | None:
-        """Return `named_alone` where `grant` is to be asked for it."""
+        """Return `named_alone` if `grant` has to be asked about the user, else None."""
         return None if self.grant is None else named_alone(self._cluster, user)
 
     def headers_for(self, user: UserInfo) -> bytes:
         """Return the header lines to add to a request's fields, each with its CRLF; b"" if the cluster gets no user.
 
-        Raises StatusError (403) for a user that a header cannot hold.
+        Raises StatusError (403) for a user that cannot be written in headers.
         """
         if self._sends_no_user:
             return b""
@@ -67,16 +67,16 @@ class UpstreamIdentityHeaders:
             if len(block) > _CACHED_BYTES:
                 return block
             if len(self._blocks) >= _CACHED_USERS:
-                del self._blocks[next(iter(self._blocks))]  # the oldest; it is made again if the user is still active
+                del self._blocks[next(iter(self._blocks))]  # the oldest block; an active user gets a new one
             self._blocks[user] = block
         return block
 
 
 def named_alone(cluster: model.ClusterConfig, user: UserInfo) -> UserInfo | None:
-    """Return a service account or node as constrained impersonation tells it: with its name and nothing else.
+    """Return a service account or node in the form for constrained impersonation: with only its name.
 
-    None for all others, and for one that the cluster would take for another: by groups that its name does not imply, or
-    by extras that are sent. Its uid is not told.
+    Returns None for other users, and for a user with groups that its name does not imply or with extras that are sent:
+    without them the cluster would see another user. The uid is not sent.
     """
     if not user.name.startswith(_WITH_MODES):
         return None
@@ -101,7 +101,7 @@ def upstream_fields_for(cluster: model.ClusterConfig, user: UserInfo) -> bytes:
 def check_extras_are_sent(cluster: model.ClusterConfig, user: UserInfo) -> None:
     """Raise StatusError (403) if a client requests a user with an extra key that would not be sent.
 
-    Without the key the request would run as another user, perhaps with more rights: an extra can restrict (`scopes`).
+    Without the key the request would run as another user, perhaps with more rights: extras can restrict (`scopes`).
     """
     if cluster.identity is not model.UpstreamIdentity.IMPERSONATE:
         return
@@ -145,7 +145,7 @@ def _encoded(text: str, what: str) -> bytes:
 
 
 def _key(key: str) -> bytes:
-    """Percent-encode a key of an extra. Control characters would be harmless in this form, but are an error."""
+    """Percent-encode a key of an extra. Control characters are an error, although they would be harmless here."""
     if not key:
         raise _refusal("extra key", "it is empty")
     if _CONTROL.search(key):

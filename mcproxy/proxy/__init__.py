@@ -1,1 +1,1 @@
-"""Request handling, from the head to the response; `pipeline` has the steps in order."""
+"""Request handling from the request head to the response; `pipeline` runs the steps in order."""

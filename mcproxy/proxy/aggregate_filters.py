@@ -1,8 +1,8 @@
-"""The filters of a request to an aggregate, which decide about each cluster that it might touch.
+"""The filters of a request to an aggregate, which decide about each cluster that the request can touch.
 
-The steps and their order are those of a request to one cluster (`filters`), but each cluster has its own outcome: one
-that refuses is left out, and the request is refused if all do. A policy counts a request once, whichever members it
-touches; a cluster counts what is sent to it (`aggregated_request`).
+The steps and their order are those of a request to one cluster (`filters`), but each cluster has its own outcome. A
+cluster that refuses is left out, and the request is refused if all clusters refuse. A policy counts a request once for
+all its members; a cluster counts the requests that are sent to it (`aggregated_request`).
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class ClusterOutcomes:
         self.users: dict[str, UserInfo] = {}
         self.plans: dict[str, Plan] = {}
         self.refusals: dict[str, StatusError] = {}
-        self._reasons: dict[str, str] = {}  # the refusals' reasons, for the access log
+        self._reasons: dict[str, str] = {}  # access-log reasons of the refusals
 
     @property
     def open(self) -> list[str]:
-        """The clusters that have not refused, in the aggregate's order."""
+        """The clusters that have not refused the request, in the aggregate's order."""
         return [name for name in self.clusters if name not in self.refusals]
 
     def refuse(self, name: str, refusal: StatusError, reason: str) -> None:
@@ -65,7 +65,7 @@ class ClusterOutcomes:
         self._reasons[name] = reason
 
     def check(self) -> None:
-        """Raise the first cluster's refusal if none remains, or the 503 of one that could not be asked."""
+        """If no cluster remains, raise the first cluster's refusal, or the 503 of one that could not be asked."""
         if len(self.refusals) < len(self.clusters):
             return
         name = next((name for name in self.clusters if self.refusals[name].code >= 500), next(iter(self.clusters)))
@@ -73,9 +73,9 @@ class ClusterOutcomes:
         raise self.refusals[name]
 
     async def each(self, step: Step, decide: Callable[[str], Coroutine[Deferred[Any], Any, None]]) -> None:
-        """Decide about all remaining clusters at the same time; one whose `decide` raises StatusError is left out.
+        """Decide about all remaining clusters at once; a cluster whose `decide` raises StatusError is left out.
 
-        Raises StatusError if none remains, and CancelledError if the client goes away.
+        Raises StatusError if no cluster remains, and CancelledError if the client disconnects.
         """
         names = self.open
         waiting: list[Deferred[Any]] = [Deferred.fromCoroutine(decide(name)) for name in names]
@@ -124,7 +124,7 @@ async def _decide(
     target: bytes,
     served: ServedBy | None,
 ) -> ClusterOutcomes:
-    """Decide about each cluster. With `served` the request is new: decisions are noted there, and it gets permits."""
+    """Decide about each cluster. With `served`, the request is new: it gets permits, and decisions go to `served`."""
     reads = info.verb in _READS and not info.subresource
     outcomes = ClusterOutcomes(request, backend)
     _name_the_user(request, outcomes)
@@ -135,7 +135,7 @@ async def _decide(
         plans = [outcomes.plans[name] for name in outcomes.open]
         served.policy = ",".join(dict.fromkeys(plan.policy for plan in plans))
         served.access_log = any(plan.access_log for plan in plans)
-        if not request.exchange.ended:  # else the client went away meanwhile, and a permit would never be given back
+        if not request.exchange.ended:  # if the client has disconnected, a permit would never be released
             await _admit(request, info, plans)
     authorizer = backend.read_authorizer if reads else server.authorizer
     if authorizer is not None:
@@ -144,7 +144,7 @@ async def _decide(
 
 
 def _name_the_user(request: Request, outcomes: ClusterOutcomes) -> None:
-    """Find the authenticated user as each cluster knows it: `system:` names are valid in their own cluster only."""
+    """Find the authenticated user's identity for each cluster: `system:` names are valid only in their own cluster."""
     caller = request.caller
     for name in outcomes.clusters:
         try:
@@ -169,21 +169,21 @@ async def _impersonate(
     backend: AggregateBackend | None,
     outcomes: ClusterOutcomes,
 ) -> None:
-    """Have each cluster decide whether the caller may impersonate the requested user there; `backend`: for a read."""
+    """Let each cluster decide whether the caller may impersonate the requested user; `backend`: for a read."""
     impersonated: list[UserInfo] = []
     authorizer = server.impersonation if backend is None else backend.read_impersonation
 
     async def decide(name: str) -> None:
         cluster = outcomes.clusters[name]
         if cluster.config.identity is UpstreamIdentity.PASSTHROUGH and not server.authenticates:
-            return  # only the cluster knows the user, and decides
+            return  # only the cluster knows the user, so it decides
         try:
             real = outcomes.users[name]
             user = await impersonated_user(
                 request, authorizer, cluster, real, target=target, from_cache=backend is not None
             )
         except StatusError as refusal:
-            if refusal.code == 403:  # of a 400 there is `request_malformed`
+            if refusal.code == 403:  # a 400 is counted as `request_malformed`
                 log_refusal("impersonation refused", request, name, refusal, event="impersonation_refused")
             raise
         if user is not None:
@@ -192,14 +192,14 @@ async def _impersonate(
 
     await outcomes.each(Step.IMPERSONATION, decide)
     if impersonated:
-        request.user = impersonated[0]  # it is the same for all
+        request.user = impersonated[0]  # all clusters have the same user
         request.impersonates = True
 
 
 def _choose_plans(
     request: Request, server: VirtualServer, info: RequestInfo, target: bytes, outcomes: ClusterOutcomes
 ) -> None:
-    """Find the policy that applies to each cluster. Raises StatusError if none admits the request."""
+    """Find the policy that applies to each cluster. Raises StatusError if no policy admits the request."""
     for name in outcomes.open:
         user = outcomes.users[name]
         plan = server.dispatch.plan(user, info, name)
@@ -228,7 +228,7 @@ async def _admit(request: Request, info: RequestInfo, plans: Iterable[Plan]) -> 
 async def _authorize(
     request: Request, authorizer: Authorizer, info: RequestInfo, target: bytes, outcomes: ClusterOutcomes
 ) -> None:
-    """Have the server's authorizer decide about each cluster. Raises StatusError if it allows the request for none."""
+    """Let the server's authorizer decide about each cluster. Raises StatusError if it allows the request for none."""
     wanted = required_attributes(info, target)
 
     async def decide(name: str) -> None:
@@ -242,7 +242,7 @@ async def _authorize_one(
     request: Request, authorizer: Authorizer, user: UserInfo, attributes: Attributes, cluster_name: str
 ) -> None:
     if authorizer.reviewer is not None and request.caller.cluster and not request.impersonates:
-        # A cluster other than the user's own would take the user's `system:` names for those of its own accounts.
+        # Any cluster other than the user's own would treat the user's `system:` names as its own accounts.
         if authorizer.allowed_by_rules(user, attributes, cluster_name):
             return
         user = request.caller.for_cluster(authorizer.reviewer)

@@ -1,7 +1,7 @@
 """A request to an aggregate, in the process that has the client's connection: `aggregate.request.AggregatedRequest`.
 
-It has the decisions about each member: the client's user there, the plan of the policy that applies, or the refusal.
-All requests to members go through `proxy.subrequest`, and so through the forwarding path.
+It has the decision about each member: the user for the member, the plan of the policy that applies, or the refusal. All
+requests to members use `proxy.subrequest`, and therefore the forwarding path.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Decided(NamedTuple):
 
 
 Decide = Callable[[], "Coroutine[Deferred[Any], Any, tuple[AggregateBackend, Outcomes] | None]"]
-"""Decides again, by the configuration in force; None: the server no longer has such an aggregate."""
+"""Decides again by the configuration in force; returns None if the server no longer has such an aggregate."""
 
 _SAFE = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 
@@ -86,7 +86,7 @@ class LocalAggregatedRequest:
         served: ServedBy,
         decide: Decide,
     ) -> None:
-        """`users`, `plans` and `refusals` are by cluster; each of `backend.clusters` has a plan or a refusal."""
+        """`users`, `plans` and `refusals` are by cluster; each cluster of `backend` has a plan or a refusal."""
         self._decide = decide
         self._request = request
         self._served = served
@@ -208,12 +208,12 @@ class LocalAggregatedRequest:
             permit.release()
             return
         request.permit = permit if request.permit is None else request.permit.joined(permit)
-        request.waiting = None  # from here on the forwarding path ends it
+        request.waiting = None  # from now on the forwarding path ends the request
         request.upstream = None
         await subrequest.forward(request, plan, self._users[member], target)
 
     async def hand_to(self, member: str, request: Request) -> None:
-        """Have another request of the same client answered by a member, as the user."""
+        """Let a member answer another request of the same client, with the user's identity."""
         plan = self._plan(member)
         request.permit = await self._permit(member, plan)
         request.user = self._users[member]
@@ -227,7 +227,7 @@ class LocalAggregatedRequest:
         self._request.begin_session()
 
     async def while_connected(self, waiting: Deferred[T]) -> T:
-        return await waiting  # the pipeline cancels the whole handling, and that cancels this
+        return await waiting  # the pipeline cancels the whole handling, including this wait
 
     def _plan(self, member: str) -> Plan:
         """Return the plan for requests to a member. Raises StatusError if this request may not touch it."""
@@ -239,7 +239,7 @@ class LocalAggregatedRequest:
         return self._plans[member]
 
     async def _permit(self, member: str, plan: Plan) -> Permit:
-        """Return the permit of the member's own limits. Raises StatusError (429)."""
+        """Return a permit of the member's own limits. Raises StatusError (429)."""
         name, resource = self._users[member].name, resource_for_limits(self.info)
         permit = plan.cluster_limits.acquire(name, self.info.long_running, resource)
         return permit if isinstance(permit, Permit) else await permit
@@ -247,7 +247,7 @@ class LocalAggregatedRequest:
     # -- proxy.request.UpstreamHandler ----------------------------------------------------------------------------
 
     def endpoint_out(self) -> None:
-        """Do nothing: the request itself was not sent, and its subrequests go elsewhere by themselves."""
+        """Do nothing: only subrequests were sent, and they choose other endpoints by themselves."""
 
     def restart(self) -> bool:
         head, exchange = self.head, self.exchange
@@ -259,7 +259,7 @@ class LocalAggregatedRequest:
 def of_one_cluster(
     request: Request, backend: AggregateBackend, plan: Plan, info: RequestInfo, target: bytes
 ) -> LocalAggregatedRequest:
-    """Return a request for the merged documents of one cluster and API services, which the filters have admitted."""
+    """Return an admitted request for the merged documents of one cluster and API services."""
     name = plan.cluster.name
 
     async def decide_again() -> tuple[AggregateBackend, Outcomes] | None:
@@ -279,5 +279,5 @@ def of_one_cluster(
 
 
 def _left_out(member: str, refusal: StatusError) -> LeftOut:
-    """Return why a member is left out: a 429 or 5xx means that nothing could be decided."""
+    """Return the reason why a member is left out; a 429 or 5xx means that no decision was possible."""
     return LeftOut(member, refusal.message, refusal.code == 429 or refusal.code >= 500)

@@ -1,4 +1,4 @@
-"""The requests to API servers in flight: what a lost endpoint and the drain of the process mean for them."""
+"""The requests to API servers in flight, and their handling when an endpoint is lost or the process drains."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class APIRequestsInFlight(RequestsInFlight[Request]):
                 request.upstream.endpoint_out()
 
     def refuse_if_unresumable(self, request: Request) -> None:
-        """While draining: raise StatusError (503) for a tunnel or a followed log, which would be cut soon."""
+        """While the process drains, raise StatusError (503) for a tunnel or a followed log, which would be cut soon."""
         if request.exchange.head.upgrade is not None or not request.kind.resumable:
             request.reason = "draining"
             raise retry_after(503, "the proxy is shutting down and opens no tunnels or followed logs", _RETRY_AFTER)

@@ -1,8 +1,8 @@
 """/apis/apiregistration.k8s.io/v1/apiservices of a server with API services: its own objects over its backend's.
 
-The backend is asked as the client, on the path that the client's own request would take. So its refusal is the answer,
-and nobody whom the backend would refuse sees ours. Where the backend lacks the resource, ours are the only ones.
-Requests that concern none of ours (other names, creates) are not handled here.
+The backend is asked with the client's identity, on the path of the client's own request. So its refusal is the answer,
+and users whom the backend refuses do not see the server's own objects ("ours"). If the backend lacks the resource, only
+our objects exist. Requests that do not concern them (other names, creates) are not handled here.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
 COLLECTION = f"/apis/{GROUP}/{VERSION}/{RESOURCE}"
 _REVIEW = b"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-_DIGITS = 20  # of a resourceVersion, which has 64 bits
-_LIMIT = 32 * 1024 * 1024  # bytes of the backend's list
+_DIGITS = 20  # maximum digits of a resourceVersion with 64 bits
+_LIMIT = 32 * 1024 * 1024  # maximum bytes of the backend's list
 _WRITES = ("update", "patch", "delete")
 _PARAMETERS = ("labelSelector", "fieldSelector", "resourceVersion", "resourceVersionMatch", "continue", "includeObject")
 _JSON = b"Content-Type: application/json\r\n"
@@ -74,7 +74,7 @@ class _Object(msgspec.Struct):
 
 
 class APIServiceObjects:
-    """The objects of one server, under one Runtime."""
+    """The APIService objects of one server, under one Runtime."""
 
     home = ""  # the whole backend is asked
 
@@ -85,7 +85,7 @@ class APIServiceObjects:
         self._known = known
 
     def takes(self, info: RequestInfo, head: RequestHead) -> bool:
-        """Whether a request is answered here. HEAD is not: it is the backend's to refuse, whatever the name."""
+        """Whether a request is answered here. HEAD is not: the backend refuses it for any name."""
         if (
             head.method == b"HEAD"
             or (info.group, info.version, info.resource) != (GROUP, VERSION, RESOURCE)
@@ -97,7 +97,7 @@ class APIServiceObjects:
         return info.name in self._services and info.subresource in ("", "status") and info.verb in ("get", *_WRITES)
 
     async def serve(self, request: Request, info: RequestInfo, target: bytes, handle: subrequest.Handle) -> None:
-        """Answer a request that `takes` takes; `handle` asks the backend. Raises StatusError, and CancelledError."""
+        """Answer a request that `takes` accepts; `handle` asks the backend. Raises StatusError, and CancelledError."""
         backend = _Backend(request, handle)
         if info.verb in _WRITES:
             await self._write(request, info, target, backend)
@@ -201,7 +201,7 @@ class APIServiceObjects:
         request.exchange.answer(200, request.own_fields(_JSON), body)
 
     async def _version(self, request: Request, response: MemberResponse, backend: _Backend) -> str:
-        """Return a version from which a client can watch: that of the object that ours hides, or of the list."""
+        """Return a version from which a client can watch: that of the hidden backend object, or of the list."""
         if response.status == 200:
             try:
                 return msgspec.json.decode(response.body, type=_Object).metadata.resourceVersion
@@ -223,7 +223,7 @@ class APIServiceObjects:
             self._known.set_floor(self._server, number, client)
 
     async def _write(self, request: Request, info: RequestInfo, target: bytes, backend: _Backend) -> None:
-        """Refuse a write to one of ours, as the backend would if the user may not make it. Raises StatusError."""
+        """Refuse a write to one of our objects: with 403 for a user without the right, else 405. Raises StatusError."""
         attributes = {
             "group": GROUP,
             "version": VERSION,
@@ -258,7 +258,7 @@ class APIServiceObjects:
         return Own(service, self._known.get(Registration.of(service)))
 
     def _selected(self, options: list_options.ListOptions) -> list[Own]:
-        """Return those of ours that the selectors select. Raises StatusError 400 for an invalid selector."""
+        """Return our objects that match the selectors. Raises StatusError 400 for an invalid selector."""
         matches = label_matcher(parse_label_selector(options.label_selector)) if options.label_selector else None
         terms = parse_field_selector(options.field_selector) if options.field_selector else ()
         if matches is not None and not matches(LABELS):
@@ -311,7 +311,7 @@ def _version_of(listed: MemberResponse) -> str:
 
 
 def _number(version: str) -> int | None:
-    """Return a resourceVersion as a number, None if it is not one: both sides may send anything."""
+    """Return a resourceVersion as a number, None if it is not a number; client and backend can send any text."""
     return int(version) if version.isdecimal() and len(version) <= _DIGITS else None
 
 
@@ -326,12 +326,12 @@ def _accept(form: RequestedForm) -> str:
 
 
 def _now(request: Request) -> str:
-    """Return the version of objects that only this process has: the time of day, in milliseconds."""
+    """Return the version of objects that only this process has: the wall-clock time in milliseconds."""
     return str(int(_wall(request)() * 1000))
 
 
 def _client(request: Request) -> str:
-    """Return an identification of the client: the user, and the program's name."""
+    """Return a string that identifies the client: the user, and the program's name."""
     agent = request.exchange.head.header(b"user-agent") or b""
     return f"{request.user.name}\n{agent[:200].decode('latin-1')}"
 

@@ -1,8 +1,8 @@
-"""A watch of APIService objects: the backend's events, and ours between them.
+"""A watch of APIService objects: the backend's events, and between them events for the server's own objects ("ours").
 
-Ours are sent at the beginning (as ADDED; as MODIFIED where the client resumes, since it may know their present state)
-and whenever a condition changes. A reload that changes the registrations ends the watch with 410: it is unknown whether
-the backend has an object of a name that was hidden.
+Our objects are sent at the beginning (as ADDED, or as MODIFIED if the client resumes and may know their state) and
+whenever a condition changes. A reload that changes the registrations ends the watch with 410, since it is unknown
+whether the backend has an object of a name that was hidden.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mcproxy.kube.list_options import ListOptions
     from mcproxy.proxy.request import Request
 
-_LASTS = 1800  # seconds that a watch lasts without a backend that ends it
+_LASTS = 1800  # seconds of a watch without a backend that could end it
 _BOOKMARK = 60.0  # seconds between two bookmarks without a backend
 
 
@@ -39,9 +39,9 @@ class APIServiceWatch(BackendWatch):
         ours: Callable[[], Sequence[Own]],
         version: str,
     ) -> None:
-        """`names` are the names of all of ours, `ours` returns the present state of the selected ones.
+        """`names` are the names of all our objects; `ours` returns the present state of the selected objects.
 
-        `version` is the one from which the client watches, or the backend's present one.
+        `version` is the version from which the client watches, or the backend's present version.
         """
         super().__init__(request)
         self._clock = clock
@@ -54,7 +54,7 @@ class APIServiceWatch(BackendWatch):
         self._behind = False  # a condition has changed, and the client reads nothing
 
     def begin_alone(self, version: str) -> None:
-        """Begin a watch of ours without a backend's; `version` is the present one."""
+        """Begin a watch of our objects without a backend watch; `version` is the present version."""
         self._refused = None
         self._merge.version = version
         self._respond()
@@ -69,7 +69,7 @@ class APIServiceWatch(BackendWatch):
     # -- ours -----------------------------------------------------------------------------------------------------
 
     def changed(self, registration: Registration, condition: Condition) -> None:
-        """A condition has changed."""
+        """Handle a change of a condition."""
         if self._over or self._initial or not self._exchange.responded:
             return
         if self.blocked:
@@ -78,7 +78,7 @@ class APIServiceWatch(BackendWatch):
             self._tell_changes()
 
     def configured(self, *, same: bool) -> None:
-        """A configuration has come into force; `same`: the server has the same API services."""
+        """Handle a new configuration in force; `same`: the server has the same API services."""
         if self._over or same:
             return
         status = expired("too old resource version: a reload has changed the API services of the server").status()
@@ -87,7 +87,7 @@ class APIServiceWatch(BackendWatch):
         self.end_gracefully()
 
     def _tell_changes(self) -> None:
-        """Send the objects that differ from what the client knows; without a backend, its versions are times."""
+        """Send the objects that have changed since the client got them; without a backend, versions are times."""
         lines = []
         for own in self._ours():
             name = own.service.object_name

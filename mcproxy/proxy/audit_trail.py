@@ -1,8 +1,8 @@
-"""The events of a request for the audit log: its stages, and their content.
+"""Makes the audit events of a request: its stages, and their content.
 
-As in a kube-apiserver: RequestReceived when the user is known and nothing is decided yet; ResponseStarted only for
-long-running requests; ResponseComplete at the end, or Panic where a bug ended it. A request that no authenticator
-accepts has a single event, ResponseStarted with 401. A CORS preflight that the proxy answers has none.
+As in a kube-apiserver: RequestReceived when the user is known but nothing is decided yet; ResponseStarted only for
+long-running requests; ResponseComplete at the end, or Panic if a bug ended the request. A request that no authenticator
+accepts has a single event, ResponseStarted with 401. A CORS preflight that the proxy answers has no event.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from mcproxy.observe.audit.log import AuditLog
     from mcproxy.proxy.request import Request
 
-_LONGEST_KEPT = 512  # bytes of a target whose text is remembered
-_USERS = 512  # remembered
-_ANNOTATIONS = 512  # remembered
+_LONGEST_KEPT = 512  # maximum bytes of a target whose text is cached
+_USERS = 512  # maximum number of cached users
+_ANNOTATIONS = 512  # maximum number of cached annotations
 
 
 class AuditTrail(Struct, gc=False):
@@ -48,21 +48,21 @@ class AuditTrail(Struct, gc=False):
 
 
 class RequestAuditor:
-    """Audits the requests of one Runtime. `offset` is by how much the wall clock is ahead of the reactor's."""
+    """Audits the requests of one Runtime. `offset` is the wall clock's time minus the reactor's time."""
 
     def __init__(self, log: AuditLog) -> None:
         self._log = log
-        self._users: dict[int, tuple[UserInfo, Raw]] = {}  # by identity: most requests have a user seen before
+        self._users: dict[int, tuple[UserInfo, Raw]] = {}  # by identity of the user: most requests have a known user
         self._known_annotations: dict[tuple[object, ...], Raw] = {}  # by their inputs, which many requests share
 
     def begun(self, request: Request, offset: float) -> None:
-        """Write RequestReceived. Not for a request that was restarted (`Request.restart`)."""
+        """Write RequestReceived, except for a restarted request (`Request.restart`)."""
         if request.trail is None:
             request.trail = trail = self._trail(request, request.info, offset)
             self._log.add(trail.first)
 
     def started(self, request: Request, offset: float) -> None:
-        """The response has begun: write ResponseStarted, if the request is a long-running one."""
+        """The response has begun: write ResponseStarted if the request is long-running."""
         trail = request.trail
         if isinstance(trail, AuditTrail):
             self._started(request, trail, request.exchange.connection.seconds() + offset)
@@ -72,7 +72,7 @@ class RequestAuditor:
         trail, when = request.trail, request.ended_at + offset
         refusal, info = request.refusal, request.info
         if trail is None:
-            if not request.audited:  # refused before its user or its subject was known
+            if not request.audited:  # refused before its user or request info was known
                 if refusal is None and request.exchange.status == 204:
                     return  # a preflight
                 info = info or _info(request)
@@ -166,7 +166,7 @@ class RequestAuditor:
             outcome,
         )
         known = self._known_annotations
-        found = known.get(key) if served is None else None  # requests to aggregates have annotations of their own
+        found = known.get(key) if served is None else None  # requests to aggregates have their own annotations
         if found is None:
             found = self._annotations_of(request, outcome)
             if served is None:
@@ -194,7 +194,7 @@ class RequestAuditor:
 
 
 def _info(request: Request) -> RequestInfo | None:
-    """Return the request info of a request that was refused before it was made; None if its path is ambiguous."""
+    """Return the info of a request that was refused before its info was computed; None if its path is ambiguous."""
     head = request.exchange.head
     try:
         return requestinfo.parse(head.method, head.target.removeprefix(request.location_prefix))

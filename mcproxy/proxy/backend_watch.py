@@ -1,7 +1,7 @@
-"""A watch of the backend, opened as the client, with events of ours added.
+"""A watch of the backend that is opened with the client's identity, with the server's own events added.
 
-The backend's own watch decides about everything: a refusal is passed on, and the watch lasts as long as it. The client
-gets only whole lines, so the watch can be ended cleanly at any time.
+The backend's watch is decisive: its refusal is passed on, and the client's watch ends with it. The client gets only
+whole lines, so the watch can end cleanly at any time.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from mcproxy.proxy.request import Request
 
 JSON = b"Content-Type: application/json\r\n"
-_MAX_REFUSAL = 256 * 1024  # bytes of an answer that is no watch
+_MAX_REFUSAL = 256 * 1024  # maximum bytes of an answer that is not a watch
 
 
 class BackendWatch:
-    """One watch. It is the handler of the client's exchange, and the sink of the backend's response."""
+    """One watch: the handler of the client's exchange, and the sink of the backend's response."""
 
     def __init__(self, request: Request) -> None:
         self.begun: Deferred[MemberResponse | None] = Deferred()
@@ -46,7 +46,7 @@ class BackendWatch:
         raise NotImplementedError
 
     def _lines(self, data: bytes) -> list[bytes]:
-        """Return the lines for the client of the next bytes of the backend. Raises Unreadable."""
+        """Return the client's lines for the next bytes of the backend. Raises Unreadable."""
         raise NotImplementedError
 
     def follow(self, *subscriptions: Callable[[], None]) -> None:
@@ -81,7 +81,7 @@ class BackendWatch:
         """A watch has no body."""
 
     def body_end(self, trailers: list[Header]) -> None:
-        """Likewise."""
+        """A watch has no body."""
 
     def cancelled(self) -> None:
         self.stop()
@@ -100,7 +100,7 @@ class BackendWatch:
             self._exchange.end()
 
     def stop(self) -> None:
-        """End everything but the client's response."""
+        """End everything except the client's response."""
         if self._over:
             return
         self._over = True
@@ -117,11 +117,11 @@ class BackendWatch:
 
     @property
     def blocked(self) -> bool:
-        """Whether the client does not read what is written."""
+        """Whether the client does not read the written data."""
         return self._exchange.responded and not self._exchange.ended and self._exchange.write_blocked
 
     def head(self, status: int, fields: bytes) -> None:
-        """The head of the backend's response is there."""
+        """The head of the backend's response has arrived."""
         if self._over:
             return
         if status != 200:
@@ -131,7 +131,7 @@ class BackendWatch:
         self._accepted()
 
     def data(self, data: bytes) -> None:
-        """Bytes of the backend's response."""
+        """Bytes of the backend's response have arrived."""
         if self._over:
             return
         if self._refused is not None:
@@ -148,7 +148,7 @@ class BackendWatch:
             self._exchange.abort()
 
     def flush(self) -> None:
-        """Lines are sent as they come."""
+        """Do nothing: lines are sent when they arrive."""
 
     def ended(self) -> None:
         """The backend's response is complete."""
@@ -167,7 +167,7 @@ class BackendWatch:
             self.begun.callback(MemberResponse("", status, fields, b"".join(self._body)))
 
     def failed(self, refusal: StatusError) -> None:
-        """The response failed or was broken off: the client, which has whole events, can resume."""
+        """The response failed or was broken off: the client has only whole events and can resume."""
         self._backend = None
         if self._over:
             return

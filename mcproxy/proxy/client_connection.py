@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mcproxy.http.exchange import Exchange, ServerConnection
     from mcproxy.proxy.routes import VirtualServer
 
-#: Limit of a header block that a connection keeps to recognize it in another request, and of all of them (bytes).
+#: Maximum bytes of one kept header block, by which a connection recognizes equal requests, and of all kept blocks.
 _MAX_KEPT_FIELDS = 4096
 _MAX_KEPT = 32 * 1024
 
@@ -40,9 +40,9 @@ class ServerTable(Protocol):
 
 
 class ClientConnectionInfo:
-    """A client's address and certificate, and results for its last requests, which the next one mostly repeats.
+    """A client's address and certificate, and cached results of its last requests, since the next one is often similar.
 
-    A proxy in front sends the requests of many users over one connection: the header blocks of some are kept.
+    A front proxy sends the requests of many users over one connection, so the header blocks of several users are kept.
     """
 
     __slots__ = (
@@ -89,7 +89,7 @@ class ClientConnectionInfo:
         self._scheme = self.scheme.encode()
         #: the client's certificate, verified again under each Runtime (None without one)
         self.peer = TLSPeer.of(transport) if transport.is_tls else None
-        #: of the audit log: what it has of requests with a block of fields, that is the last one's
+        #: the audit log's cached part for requests with the same block of fields as the last request
         self.audited: tuple[object, Any, Any] | None = None
         self.foreign_host = False  # see identity.cross_site
         self._host = b""
@@ -97,13 +97,13 @@ class ClientConnectionInfo:
         self._server: VirtualServer | None = None
         self._fields: bytes | None = None
         self._identity_headers: IdentityHeaders
-        self._kept: dict[bytes, IdentityHeaders] | None = None  # earlier ones, once they have changed
+        self._kept: dict[bytes, IdentityHeaders] | None = None  # earlier headers, after the first change
         self._kept_size = 0
         self.own_address: tuple[str, ...] = (self.address,) if self.address else ()
 
     def server(self, host: bytes) -> VirtualServer:
         """Return the virtual server for a Host header. Raises StatusError as `Routes.find` does."""
-        if self._server is None or host != self._host:  # a connection mostly names one host
+        if self._server is None or host != self._host:  # most connections name only one host
             routes = self.routes
             self._server = routes.find(self.server_name, host)
             self._host = host
@@ -115,7 +115,7 @@ class ClientConnectionInfo:
     def identity_headers(self, fields: bytes) -> IdentityHeaders:
         """Return the identity headers of a head; raises StatusError as `split_identity_headers` does.
 
-        Most clients send the same ones with each request, and parsing them is expensive if there is a token.
+        Most clients send the same headers with each request, and parsing them is expensive if there is a token.
         """
         if fields != self._fields:
             headers = None if self._kept is None else self._kept.get(fields)
@@ -128,7 +128,7 @@ class ClientConnectionInfo:
         return self._identity_headers
 
     def _keep_last(self) -> None:
-        """Keep the headers of the last request with the earlier ones; all are dropped when there are too many."""
+        """Keep the headers of the last request with the earlier headers; drop all when there are too many."""
         fields = self._fields
         if fields is None or (self._kept is not None and fields in self._kept):
             return
@@ -138,7 +138,7 @@ class ClientConnectionInfo:
         self._kept[fields] = self._identity_headers
 
     def addresses(self, head: RequestHead) -> tuple[str, ...]:
-        """Return the addresses that a request came from (`forwarded_headers.source_addresses`)."""
+        """Return the source addresses of a request (`forwarded_headers.source_addresses`)."""
         return source_addresses(head, self.address) if self.trusted else self.own_address
 
     def forwarded_fields(self, head: RequestHead) -> bytes:

@@ -1,4 +1,4 @@
-"""Finds the cluster that a target names, and the target below that prefix. Pure."""
+"""Splits a request target into the cluster that its prefix names and the target on that cluster. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Container
 
 from mcproxy.kube.status import StatusError
 
-# Our prefix, and those of KubeAdmiral and Karmada; the cluster's own API follows.
+# The prefixes of this proxy, KubeAdmiral and Karmada; the path on the cluster's own API follows the name.
 _PREFIXES = (
     (b"/clusters/", b""),
     (b"/apis/aggregated.kubeadmiral.io/v1alpha1/aggregations/", b"/proxy"),
@@ -14,7 +14,7 @@ _PREFIXES = (
 )
 
 
-# Karmada's paths for all its clusters as one; the first is the one that its documentation gives.
+# Karmada's paths for all its clusters together; the first one is the documented path.
 _AGGREGATE_PREFIXES = (
     b"/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy",
     b"/apis/search.karmada.io/v1alpha1/proxying",
@@ -24,7 +24,7 @@ _AGGREGATE_PREFIXES = (
 def split(target: bytes, server: str, names: Container[bytes]) -> tuple[bytes, bytes]:
     """Return the name of a target's cluster, and the target to send to it.
 
-    Raises StatusError (404) if it is none of `names`; `server` is the server's name, for the message.
+    Raises StatusError (404) if the cluster is not in `names`; `server` is the server's name, for the message.
     """
     for prefix, suffix in _PREFIXES:
         if target.startswith(prefix):
@@ -35,10 +35,10 @@ def split(target: bytes, server: str, names: Container[bytes]) -> tuple[bytes, b
 
 
 def split_aggregate(target: bytes, names: Container[bytes]) -> tuple[bytes, bytes]:
-    """Return the member of an aggregate that a target names (b"": the aggregate's own API), and the target there.
+    """Return the member of an aggregate that a target names (b"": the aggregate's own API), and the member's target.
 
-    Request info must be made from the returned target: authorization must see the inner path. Raises StatusError
-    (404) for a member's path if the member is none of `names`.
+    Compute the request info from the returned target, since authorization must see the inner path. Raises StatusError
+    (404) for a member's path if the member is not in `names`.
     """
     for prefix in _AGGREGATE_PREFIXES:
         if target.startswith(prefix) and target[len(prefix) : len(prefix) + 1] in (b"/", b"?", b""):
@@ -50,7 +50,7 @@ def split_aggregate(target: bytes, names: Container[bytes]) -> tuple[bytes, byte
             continue
         rest = target[len(prefix) :]
         segments = rest.partition(b"?")[0].split(b"/")
-        # Without the suffix it is an object of that system's own API, which a member may serve.
+        # Without the suffix, the path is an object of that system's own API, which a member can serve.
         if not suffix or segments[1:2] == [suffix[1:]]:
             return _below(rest, suffix, names)
     return b"", target

@@ -1,8 +1,8 @@
 """Cross-origin resource sharing: decides which origins' web pages may use a server. Pure.
 
 Source: k8s.io/apiserver `pkg/server/filters/cors.go` (the headers and their values, `--cors-allowed-origins`); WHATWG
-Fetch 3.2. A kube-apiserver matches origins with regular expressions; here they are compared whole, or after one leading
-label, so that no pattern allows more than it seems to.
+Fetch 3.2. A kube-apiserver matches origins with regular expressions. Here origins are compared completely, or after one
+leading label, so that no pattern allows more than it seems to.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FIELDS = (
 )
 _OWN_FIELDS = re.compile(rb"(?im)^access-control-[^\r\n]*\r\n")
 _DEFAULT_PORTS = ((b"https://", b":443"), (b"http://", b":80"))
-_MAX_ORIGIN = 512  # bytes
+_MAX_ORIGIN = 512  # maximum bytes of an Origin
 _LABEL = re.compile(rb"[a-z0-9_-]+")
 
 
@@ -40,12 +40,12 @@ class CORSPolicy:
         )
 
     def response_fields(self, head: RequestHead) -> bytes:
-        """Return the fields of every response to this request, as a block; b"" if its origin is not allowed."""
+        """Return the CORS fields for every response to this request, as a block; b"" if its origin is not allowed."""
         origin = head.header(b"origin")
         return _FIELDS % origin if origin is not None and self.allows(origin) else b""
 
     def allows(self, origin: bytes) -> bool:
-        """Return whether an Origin header's value is allowed; "null" never is: any sandboxed page can have it."""
+        """Return whether an Origin header's value is allowed; "null" never is, since any sandboxed page can have it."""
         if origin in self._exact:
             return True
         if len(origin) > _MAX_ORIGIN:
@@ -62,17 +62,17 @@ class CORSPolicy:
 
 
 def is_preflight(head: RequestHead) -> bool:
-    """Return whether the request is a preflight, by which a browser asks whether it may send a request."""
+    """Return whether the request is a CORS preflight, which asks whether the browser may send the actual request."""
     return head.method == b"OPTIONS" and head.header(b"access-control-request-method") is not None
 
 
 def replace_fields(fields: bytes, own: bytes) -> bytes:
-    """Return the fields of a cluster's response with ours instead of its Access-Control-* fields."""
+    """Return the fields of a cluster's response with its Access-Control-* fields replaced by `own`."""
     return _OWN_FIELDS.sub(b"", fields) + own
 
 
 def _normalized(origin: bytes) -> bytes:
-    """Return an origin in lower case and without its scheme's default port, as browsers send it."""
+    """Return an origin in lower case and without its scheme's default port, in the form that browsers send."""
     origin = origin.lower()
     for scheme, port in _DEFAULT_PORTS:
         if origin.startswith(scheme):

@@ -1,8 +1,8 @@
-"""Requests for the ConfigMap that tells API servers which front proxies to trust, on a server with API services.
+"""Answers requests for the ConfigMap by which API servers learn the trusted front proxies (server with API services).
 
-The backend (of an aggregate the primary, else the first member) is asked as the client, so its refusal is the answer.
-Gets, lists and watches of this one object are answered here. Lists of more objects have the backend's version, and so
-do Tables, which show no data. A reload may change our data: watches then end, and clients that resume get it again.
+The backend (of an aggregate: the primary, else the first member) is asked with the client's identity, so its refusal is
+the answer. Gets, lists and watches of only this object are answered here. Lists of more objects, and Tables (without
+data), show the backend's object. If a reload changes our data, watches end, and resuming clients get the object again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mcproxy.proxy.request import Request
 
 _PATH = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{NAME}".encode()
-_LIMIT = 4 * 1024 * 1024  # bytes of an answer; a ConfigMap has 1 MiB at most
+_LIMIT = 4 * 1024 * 1024  # maximum bytes of an answer; a ConfigMap has at most 1 MiB
 _WRITES = ("update", "patch", "delete", "deletecollection")
 _READS = ("get", "list", "watch")
 _ACCEPT = ((b"Accept", media_types.JSON.encode()),)
@@ -36,7 +36,7 @@ class ExtensionAuthentication:
     """The ConfigMap of one server, under one Runtime."""
 
     def __init__(self, home: str, data: Mapping[str, str], known: Availability) -> None:
-        """`home` is the ConfigMap's cluster; `data` replaces keys of it; `known` notifies of configurations."""
+        """`home` is the ConfigMap's cluster; `data` replaces keys of the ConfigMap; `known` notifies of reloads."""
         self.home = home
         self._data = data
         self._known = known
@@ -50,7 +50,7 @@ class ExtensionAuthentication:
         return info.verb in _WRITES or (info.verb in _READS and b"as=" not in (head.header(b"accept") or b""))
 
     async def serve(self, request: Request, info: RequestInfo, target: bytes, handle: subrequest.Handle) -> None:
-        """Answer a request that `takes` takes; `handle` asks the backend. Raises StatusError, and CancelledError."""
+        """Answer a request that `takes` accepts; `handle` asks the backend. Raises StatusError, and CancelledError."""
         if info.verb in _WRITES:
             raise StatusError(
                 403,
@@ -105,7 +105,7 @@ class ExtensionAuthentication:
 
 
 class _Watch(BackendWatch):
-    """A watch of it."""
+    """A watch of the ConfigMap."""
 
     def __init__(self, request: Request, data: Mapping[str, str], first: bytes) -> None:
         super().__init__(request)

@@ -1,8 +1,8 @@
 """The filters between finding a request's server and forwarding it: authentication, impersonation, flow control,
 authorization.
 
-A filter that may have to wait records its result in the request and returns None, mostly at once from caches; else it
-returns what must be awaited for that. A filter that refuses the request raises `StatusError`.
+A filter with a result from a cache, the usual case, records it in the request and returns None. Otherwise it returns a
+coroutine that must be awaited for the result. A filter that refuses the request raises `StatusError`.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ T = TypeVar("T")
 Pending = Coroutine[Deferred[Any], Any, None]
 """A coroutine that must be awaited before a filter has its result."""
 
-_GROUPS_OF_EVENTS = ("", "events.k8s.io")  # a recorder's events are refused in other words (`dispatch.flow_controller`)
+_GROUPS_OF_EVENTS = ("", "events.k8s.io")  # event recorders get another refusal message (`dispatch.flow_controller`)
 
 
 def authenticate(request: Request, server: VirtualServer, target: bytes) -> Pending | None:
     """Set the request's authenticated user.
 
-    `target` is the one that the cluster gets. With `Passthrough` the cluster sees the token, so a token decides even if
-    there is a valid client certificate. Raises StatusError (401, 503).
+    `target` is the target for the cluster. With `Passthrough` the cluster sees the token, so the token identifies the
+    user even with a valid client certificate. Raises StatusError (401, 503).
     """
     client, cluster = request.client, request.cluster
     caller = server.authenticator.authenticate(
@@ -89,9 +89,9 @@ def _authority(request: Request, cluster: Cluster) -> str:
 
 
 async def reauthenticate(request: Request, server: VirtualServer) -> AuthenticatedUser:
-    """Return the user that a server now accepts the credential of a request for; the request is not changed.
+    """Return the user for whom a server now accepts a request's credential; the request is not changed.
 
-    Raises StatusError: 401 if the server no longer accepts it, 404 for a cluster that the server no longer has, 503.
+    Raises StatusError: 401 if it is not accepted any more, 404 for a cluster that the server no longer has, 503.
     """
     cluster, target, _ = server.destination(request.exchange.head.target)
     token_decides = _token_decides(server, cluster)
@@ -103,7 +103,7 @@ async def reauthenticate(request: Request, server: VirtualServer) -> Authenticat
 
 
 def _token_decides(server: VirtualServer, cluster: Cluster | None) -> bool:
-    """Whether a token decides even with a valid client certificate; `cluster` is None for an aggregate."""
+    """Whether a token takes precedence over a valid client certificate; `cluster` is None for an aggregate."""
     if cluster is None:
         return server.token_decides
     return cluster.config.identity is UpstreamIdentity.PASSTHROUGH
@@ -119,7 +119,7 @@ async def impersonate(request: Request, server: VirtualServer, cluster: Cluster,
     try:
         user = await _await_review(request, wanted)
     except StatusError as refusal:
-        if refusal.code == 403:  # of a 400 there is `request_malformed`; of a 503 the reviewer has logged why
+        if refusal.code == 403:  # a 400 is logged as `request_malformed`, and a 503 by the reviewer
             log_refusal("impersonation refused", request, cluster.name, refusal, event="impersonation_refused")
         raise
     if user is not None:
@@ -139,8 +139,8 @@ async def impersonated_user(
 ) -> UserInfo | None:
     """Return the requested user, if `real` may impersonate that user in a cluster. Raises StatusError.
 
-    None: none was requested. `from_cache`: the cluster may not get the request, so it cannot decide about its headers.
-    `target` is the target at the cluster; `authority` is the cluster that reviews it, if it is another one.
+    Returns None without a requested user. `from_cache`: the cluster may not get the request, so it cannot decide about
+    its headers. `target` is the target for the cluster; `authority` is the reviewing cluster, if it is another one.
     """
     identity, name = cluster.config.identity, cluster.name
     if identity is UpstreamIdentity.PROXY:
@@ -156,17 +156,17 @@ async def impersonated_user(
 
     info = request.info
     assert info is not None
-    # The first is what a kube-apiserver takes for the request's own: `get` for an exec over WebSocket.
+    # A kube-apiserver uses the first attributes as the request's own: `get` for an exec over WebSocket.
     on = required_attributes(info, target)[0]
     user = await authorize_impersonation(real, wanted, decide, on, authorizer.last_modes, authority or name)
     check_extras_are_sent(
         cluster.config, user
-    )  # after the check, so that without the right the refusal is Kubernetes' own
+    )  # after the check, so that users without the right get Kubernetes' own refusal
     return user
 
 
 def _user_for(request: Request, cluster_name: str) -> UserInfo:
-    """Return the authenticated user for a cluster. Raises StatusError (403) if it must not be sent there."""
+    """Return the authenticated user for a cluster. Raises StatusError (403) if the user must not be sent to it."""
     caller = request.caller
     if not caller.cluster:
         return caller.user
@@ -189,11 +189,11 @@ def log_refusal(what: str, request: Request, cluster_name: str, refusal: StatusE
 
 
 def choose_plan(request: Request, info: RequestInfo, server: VirtualServer, cluster: Cluster, target: bytes) -> Plan:
-    """Return the plan of the dispatch policy that applies; its cluster is the request's from then on.
+    """Return the plan of the dispatch policy that applies; from then on the request's cluster is the plan's cluster.
 
-    `cluster` is the one that the request names; a policy may send it to another cluster, for which impersonation must
-    be authorized again (`impersonate`). Raises StatusError: 403 if no policy matches, or the policy's own rejection.
-    Both come before flow control and authorization, so such a request costs neither a permit nor a review.
+    `cluster` is the cluster that the request names. A policy can send the request to another cluster, for which
+    impersonation must be authorized again (`impersonate`). Raises StatusError: 403 if no policy matches, or the
+    policy's own rejection. Both come before flow control and authorization, so they cost no permit and no review.
     """
     user = request.user
     if request.api_service is None:
@@ -220,8 +220,8 @@ def choose_plan(request: Request, info: RequestInfo, server: VirtualServer, clus
 def refuse_pages(request: Request) -> None:
     """Refuse cross-site requests to a cluster that gets the proxy's identity. Raises StatusError (403).
 
-    A request with a token is allowed, since a page does not have one. A client certificate proves nothing, since a
-    browser presents it for any page's requests. Pages of the server's `cors.allowedOrigins` are allowed.
+    A request with a token is allowed, since a web page does not have the token. A client certificate is no proof, since
+    a browser presents it for any page's requests. Pages from the server's `cors.allowedOrigins` are allowed.
     """
     host = request.exchange.head.host
     try:
@@ -235,14 +235,14 @@ def refuse_pages(request: Request) -> None:
 
 
 def resource_for_limits(info: RequestInfo) -> str:
-    """Return the resource for flow control (`RequestLimits`): "" for groups without events."""
+    """Return the resource for flow control (`RequestLimits`); "" in groups without events."""
     return info.resource if info.group in _GROUPS_OF_EVENTS else ""
 
 
 def admit(request: Request, info: RequestInfo, plan: Plan) -> Pending | None:
-    """Get the permit of flow control. Raises StatusError (429), and CancelledError if the client goes away.
+    """Get the permit of flow control. Raises StatusError (429), and CancelledError if the client disconnects.
 
-    Whether a request is long-running depends on its resource and verb, never on headers: a client could escape a limit.
+    Only resource and verb make a request long-running, never headers, since a client could use them to evade a limit.
     """
     permit = plan.limits.acquire(request.user.name, info.long_running, resource_for_limits(info))
     if not isinstance(permit, Permit):
@@ -256,7 +256,7 @@ async def _admitted(request: Request, waiting: Deferred[Permit]) -> None:
 
 
 def authorize(request: Request, info: RequestInfo, authorizer: Authorizer, plan: Plan, target: bytes) -> Pending | None:
-    """Authorize the request. Raises StatusError (403, 503); its permit is then given back at once."""
+    """Authorize the request. Raises StatusError (403, 503), and then releases the permit immediately."""
     if info.verb != info.request_verb:
         return _authorize_all(request, authorizer, required_attributes(info, target), plan)
     return _authorize_one(request, authorizer, attributes_of(info, target), plan)
@@ -273,7 +273,7 @@ def _authorize_one(request: Request, authorizer: Authorizer, attributes: Attribu
     """Record the decision. Raises StatusError: 403 if it refuses the request, 503 if a reviewer does not answer."""
     user, reviewer, cluster_name = request.user, authorizer.reviewer, plan.cluster.name
     if reviewer is not None and request.caller.cluster and not request.impersonates:
-        # A cluster other than the user's own would take the user's `system:` names for those of its own accounts.
+        # Any cluster other than the user's own would treat the user's `system:` names as its own accounts.
         if authorizer.allowed_by_rules(user, attributes, cluster_name):
             return None
         user = _user_for(request, reviewer)
@@ -299,8 +299,8 @@ def _note(request: Request, decision: Decision, user: UserInfo, attributes: Attr
 def refuse_unavailable(request: Request, service: APIService, known: Availability) -> None:
     """Refuse a request to an API service that is known to be unavailable. Raises StatusError (503).
 
-    This comes before the body is read, and after authorization: a client without the right learns nothing. While
-    nothing is known, requests pass and get the API server's answer.
+    This check runs after authorization, so a client without the right learns nothing, and before the body is read.
+    While the availability is unknown, requests pass and get the API server's answer.
     """
     refusal = known.refusal(service)
     if refusal is not None:
@@ -309,7 +309,7 @@ def refuse_unavailable(request: Request, service: APIService, known: Availabilit
 
 
 async def user_told(request: Request, server: VirtualServer, plan: Plan) -> UserInfo:
-    """Return the user for an API service: without system:masters where the backend does not get it."""
+    """Return the user for an API service, without system:masters if the backend does not get this group."""
     grant = server.masters_grants.get(plan.authority)
     if grant is None or plan.cluster.name == plan.authority:
         return request.user
@@ -317,15 +317,15 @@ async def user_told(request: Request, server: VirtualServer, plan: Plan) -> User
 
 
 async def _await_review(request: Request, review: Coroutine[Deferred[Any], Any, T]) -> T:
-    """Wait for a review. Raises what it does, and CancelledError if the client goes away first.
+    """Wait for a review. Raises its errors, and CancelledError if the client disconnects first.
 
-    A review that is still queued is then cancelled, and the request ends.
+    In that case, a review that is still queued is cancelled, and the request ends.
     """
     return await while_connected(request, Deferred.fromCoroutine(review))
 
 
 async def while_connected(request: Request, waiting: Deferred[T]) -> T:
-    """Wait. If the client goes away first, `waiting` is cancelled, and CancelledError raised."""
+    """Wait for `waiting`. If the client disconnects first, cancel `waiting` and raise CancelledError."""
     request.waiting = waiting
     try:
         return await waiting

@@ -5,8 +5,8 @@
           '---- nothing was sent, it was refused unprocessed, -----------'
                 or nothing came back and it is safe
 
-`Forward` stands between the two engines: it is the handler of the client's exchange and the sink of the upstream's
-response (`response_relay`). docs/architecture.md tells what is passed on or changed, and how errors are handled.
+`Forward` connects the two HTTP engines: it is the handler of the client's exchange and the sink of the upstream's
+response (`response_relay`). docs/architecture.md describes the forwarded and changed data, and the error handling.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from mcproxy.identity.upstream_identity_headers import UpstreamIdentityHeaders
 
 _REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS"})
-_DISCOVERY_TIMEOUT = 5.0  # seconds for the document of an API service's group-version, as kube-aggregator has
+_DISCOVERY_TIMEOUT = 5.0  # seconds for the document of an API service's group-version, as in kube-aggregator
 _WITH_OWN_CREDENTIAL = frozenset({UpstreamIdentity.IMPERSONATE, UpstreamIdentity.PROXY})
 #: Bytes of a request's fields, or of its target: with one field of more than 8 KiB, or 32 KiB together, nginx ends the
 #: connection (large_client_header_buffers).
@@ -80,7 +80,7 @@ class Forward(ResponseRelay):
     def __init__(self, request: Request, plan: Plan, target: bytes, user: UserInfo | None = None) -> None:
         """Prepare to forward; `target` is the path and query for the cluster. Raises StatusError.
 
-        `user` is the user for the cluster, if it differs from the request's user.
+        `user` is the user to send to the cluster, if it differs from the request's user.
         """
         self._cluster = cluster = plan.cluster
         self._balancer = plan.balancer
@@ -90,8 +90,8 @@ class Forward(ResponseRelay):
         headers, server = request.identity_headers, request.server
         assert server is not None
         self._names: UpstreamIdentityHeaders | None = None
-        self._alone: UserInfo | None = None  # the user, if it may have to be sent by its name alone
-        self._apart = False  # a kube-apiserver would end the connection with GOAWAY
+        self._alone: UserInfo | None = None  # the user, if perhaps only its name may be sent
+        self._apart = False  # on its own connection, which a kube-apiserver would end with GOAWAY
         if identity is UpstreamIdentity.PASSTHROUGH:
             self._apart = self._is_unknown()
             self._user_fields = headers.passed_through(
@@ -108,12 +108,12 @@ class Forward(ResponseRelay):
         self._uses_own_credential = identity in _WITH_OWN_CREDENTIAL
         self._authorization: bytes | None = None
         self._fresh = False  # the connection was opened for this request
-        self._picked: Endpoint | None = None  # chosen, but needs a new connection
+        self._picked: Endpoint | None = None  # the chosen endpoint, which needs a new connection
         self._tried: tuple[Endpoint, ...] = ()
         self._renewed = False
         self._repeated = False
-        # Requests that could end a shared HTTP/2 connection go over HTTP/1.1: those with a large head, for which nginx
-        # ends it, and those below `proxy`, where a tenant's own server answers, perhaps with a head beyond our bounds.
+        # Requests that could end a shared HTTP/2 connection are sent over HTTP/1.1: requests with a large head, since
+        # nginx ends the connection, and requests below `proxy`, since a tenant's server can send a too large head.
         self._http1 = (
             self._is_below_proxy
             or len(headers.fields) + len(self._user_fields) > _LARGE_HEAD
@@ -123,9 +123,9 @@ class Forward(ResponseRelay):
         self._impersonation_retried = False  # impersonation was refused, and another endpoint is tried
 
     def send(self) -> Pending | None:
-        """Send the request, usually at once, with a credential and an idle connection at hand.
+        """Send the request immediately if a credential and an idle connection are available, as usual.
 
-        Otherwise returns what must be awaited. Everything else happens in the callbacks below. Raises StatusError.
+        Otherwise return a coroutine that must be awaited. The callbacks below do the rest. Raises StatusError.
         """
         cluster = self._cluster
         alone = self._alone
@@ -178,7 +178,7 @@ class Forward(ResponseRelay):
             if endpoint is None:
                 self._no_endpoint()
                 return
-            # If one kept connection was dead, others may be: the second attempt gets a new one.
+            # If one idle connection was dead, others may be dead, too: the second attempt uses a new connection.
             stream = None
             if not self._repeated:
                 stream = endpoint.pool.take(lasting=lasting, upgrade=self._http1, apart=self._apart)
@@ -199,7 +199,7 @@ class Forward(ResponseRelay):
             return
 
     def _is_unknown(self) -> bool:
-        """Whether the cluster gets no client token, or one that it has just refused."""
+        """Whether the cluster gets no client token, or a token that it has just refused."""
         request, refused = self._request, self._cluster.refused_tokens
         headers, server = request.identity_headers, request.server
         token = headers.token
@@ -216,9 +216,9 @@ class Forward(ResponseRelay):
         return self._balancer.pick(self._tried, request.user.name, request.info, self._target)
 
     def _last_resort(self) -> Endpoint | None:
-        """Return an endpoint that is out but may serve, when none is ready.
+        """Return an unavailable endpoint that may still serve, if no endpoint is ready.
 
-        Not for a request that has waited for a connection already, or was sent twice: it would multiply the load.
+        It is not for requests that have waited for a connection or were sent twice: they would multiply the load.
         """
         request = self._request
         if request.attempts > 1 or self._exchange.connection.seconds() >= request.sent_at + TRIAL_SECONDS:
@@ -271,7 +271,7 @@ class Forward(ResponseRelay):
         self._continue_on(stream)
 
     def _response_timeout(self) -> float:
-        """Return how long the response's first byte may take, in seconds; 0: no limit."""
+        """Return the maximum seconds until the response's first byte; 0: no limit."""
         request = self._request
         seconds = response_timeout(request.info, self._target, self._cluster.config.connections.response_timeout)
         if request.of_service_discovery:
@@ -288,7 +288,7 @@ class Forward(ResponseRelay):
             self._broken(error)
 
     def _failed(self, stream: ClientStream | None, problem: Exception) -> None:
-        """The response on `stream` failed or broke off: refuse the request, send it again, or break off."""
+        """The response on `stream` failed: refuse the request, send it again, or break off the client's response."""
         exchange, request = self._exchange, self._request
         if exchange.responded:
             self._truncated(problem)
@@ -301,7 +301,7 @@ class Forward(ResponseRelay):
         assert endpoint is not None
         if isinstance(problem, ConnectionClosed) and not began:
             if self._fresh:
-                endpoint.request_check()  # no failure: a request that breaks its connection must not eject the endpoint
+                endpoint.request_check()  # no failure: a request that breaks connections must not eject endpoints
             if self._repeatable:
                 self._repeated = True
                 if self._fresh:  # each endpoint is tried once; a dead reused connection does not count
@@ -311,7 +311,7 @@ class Forward(ResponseRelay):
         refuse_unanswered(request, self._cluster, endpoint, problem)
 
     def _not_processed(self, problem: RequestNotProcessed) -> None:
-        """The endpoint has not processed the request: send it again, whatever its method, if its body is at hand."""
+        """The endpoint has not processed the request: send it again with any method, if its body is still available."""
         request, exchange, endpoint = self._request, self._exchange, self._request.endpoint
         assert endpoint is not None
         if not self._may_send_again():
@@ -328,9 +328,9 @@ class Forward(ResponseRelay):
         self._retry()
 
     def endpoint_out(self) -> None:
-        """The endpoint went out: retry on a ready one if no response has begun and it is safe.
+        """The endpoint became unavailable: retry on a ready endpoint if no response has begun and a retry is safe.
 
-        A watch on a silent endpoint would never get an event: it ends, and the client resumes it elsewhere.
+        A watch on a silent endpoint would never get an event, so it ends, and the client resumes on another endpoint.
         """
         stream, endpoint = self._stream, self._request.endpoint
         if stream is None or endpoint is None:
@@ -341,20 +341,20 @@ class Forward(ResponseRelay):
                 self._end_watch(self._boundary)
             return
         if not self._repeatable:
-            if endpoint.silent:  # else it may still answer
+            if endpoint.silent:  # otherwise the endpoint may still answer
                 self._cancel_upstream()
                 refuse_silent(self._request, self._cluster, endpoint)
             return
         self._tried = (*self._tried, endpoint)
         self._picked = self._pick()
-        if self._picked is not None:  # else it may still answer
+        if self._picked is not None:  # otherwise wait: the endpoint may still answer
             self._cancel_upstream()
             self._retry()
 
     def restart(self) -> bool:
-        """Restart the request with the configuration in force, if no response has begun and repeating is safe.
+        """Restart the request with the configuration in force, if no response has begun and a repetition is safe.
 
-        Returns False, and does nothing, if it is not, or if the request began under that configuration.
+        Otherwise, or if the request began under this configuration, do nothing and return False.
         """
         stream = self._stream
         if stream is None or stream.began or not self._repeatable or not self._request.restart():
@@ -366,15 +366,15 @@ class Forward(ResponseRelay):
 
     @property
     def _repeatable(self) -> bool:
-        """Whether the request may safely be sent twice (RFC 9110 9.2.2). A tunnel's GET runs a command."""
+        """Whether the request can safely be sent twice (RFC 9110 9.2.2). A tunnel's GET cannot: it runs a command."""
         head = self._exchange.head
         return head.method in _REPEATABLE and head.length == 0 and head.upgrade is None
 
     def _handled_unauthorized(self) -> bool:
-        """Handle a 401 that is about the proxy's own credential; return whether it was one.
+        """Handle a 401 that rejects the proxy's own credential; return whether this is such a 401.
 
-        Where the proxy asserts the user, a 401 means that the cluster rejects the proxy. Below `proxy` the
-        response comes from another server, perhaps a tenant's, which must not start the exec plugin.
+        If the proxy asserts the user, a 401 means that the cluster rejects the proxy. Below `proxy`, the response comes
+        from another server, perhaps a tenant's, which must not trigger the exec plugin.
         """
         if self._is_below_proxy:
             return False
@@ -392,7 +392,7 @@ class Forward(ResponseRelay):
         return True
 
     def _handled_redirect(self) -> bool:
-        """Refuse the redirect of an API server that gets the user in X-Remote-*; return whether it is one.
+        """Refuse a redirect of an API server that gets the user in X-Remote-*; return whether the response is one.
 
         As kube-aggregator (`pkg/util/proxy.UpgradeAwareHandler`, RejectForwardingRedirects): clients would take the
         redirect's target for a part of the API.
@@ -406,10 +406,10 @@ class Forward(ResponseRelay):
         return True
 
     def _handled_impersonation_refusal(self, body: bytes) -> bool:
-        """Handle a 403 that refuses the proxy (not the user) a right, that to impersonate; return whether it was one.
+        """Handle a 403 that refuses the proxy (not the user) the right to impersonate; return whether it was one.
 
-        Nothing was done, so another ready endpoint is tried once: a kube-apiserver that has just started refuses all
-        requests.
+        The request had no effect, so another ready endpoint is tried once: a kube-apiserver that has just started
+        refuses all requests.
         """
         self._stream = None
         request, endpoint = self._request, self._request.endpoint
@@ -429,7 +429,7 @@ class Forward(ResponseRelay):
         return True
 
     def _credential_renewed(self) -> bool:
-        """After a 401 to the proxy's own credential: retry with a newer one, if there is one and it is safe."""
+        """After a 401 to the proxy's own credential, retry with a newer one, if there is one and a retry is safe."""
         if self._renewed or self._exchange.head.length != 0:
             self._cluster.credentials.invalidate(self._authorization)
             return False
@@ -450,7 +450,7 @@ class Forward(ResponseRelay):
             self._request.fail(error)
 
     def _no_endpoint(self) -> None:
-        """Restart if there was a reload meanwhile, which may have added endpoints. Raises StatusError."""
+        """Restart the request if a reload may have added endpoints since its begin. Raises StatusError."""
         if self._request.restart(self._kept):
             return
         self._request.reason = "upstream_unreachable"
@@ -458,16 +458,16 @@ class Forward(ResponseRelay):
 
 
 def _needs_http1(head: RequestHead) -> bool:
-    """Whether a request must go over HTTP/1.1: it upgrades, or announces trailers (`H2ClientStream.end_body`)."""
+    """Whether a request needs HTTP/1.1, because it upgrades or announces trailers (`H2ClientStream.end_body`)."""
     return head.upgrade is not None or (head.length == CHUNKED and head.header(b"trailer") is not None)
 
 
 def response_timeout(info: RequestInfo | None, target: bytes, usual: float) -> float:
-    """Return how long the response's first byte may take, in seconds; 0: no limit, for long-running requests.
+    """Return the maximum seconds until the response's first byte; 0: no limit, for long-running requests.
 
-    That includes requests with an Upgrade header: they have the time of short requests until the cluster answers.
+    A request with an Upgrade header has the time of a short request until the cluster answers.
 
-    `target` is the one sent to the cluster; `timeout` in its query takes precedence over `usual`.
+    `target` is the target for the cluster; `timeout` in its query takes precedence over `usual`.
     """
     if info is None or info.long_running:
         return 0.0

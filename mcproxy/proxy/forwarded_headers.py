@@ -1,7 +1,7 @@
 """X-Forwarded-For, X-Forwarded-Proto and X-Forwarded-Host of requests to API servers. Pure.
 
-A client's values are kept only if it is a trusted proxy; its own address is then appended to the list. Those of other
-clients are replaced (`identity.client_identity_headers` removes them with all other fields about origin).
+Only a trusted proxy's values are kept, and the trusted proxy's own address is appended to the list. The values of other
+clients are replaced (`identity.client_identity_headers` removes them with all other fields about the origin).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def forwarded_block(chain: bytes, scheme: bytes, host: bytes) -> bytes:
 def forwarded_through(head: RequestHead, proxy_address: str, scheme: bytes) -> bytes:
     """Return the three fields for the request of a trusted proxy, as a block.
 
-    `scheme`: of its connection; used with its Host if it sent no X-Forwarded-Proto and X-Forwarded-Host.
+    `scheme`, that of the proxy's connection, and its Host replace missing X-Forwarded-Proto and X-Forwarded-Host.
     """
     chain = [value for name, value in split_fields(head.fields) if name == b"x-forwarded-for"]
     return forwarded_block(
@@ -37,10 +37,10 @@ def forwarded_through(head: RequestHead, proxy_address: str, scheme: bytes) -> b
 
 
 def source_addresses(head: RequestHead, proxy_address: str) -> tuple[str, ...]:
-    """Return the addresses that a trusted proxy's request came from, as `sourceIPs` of kube-apiserver's audit log.
+    """Return the source addresses of a trusted proxy's request, as `sourceIPs` in kube-apiserver's audit log.
 
-    They are those of X-Forwarded-For, in order, then the proxy's own unless it is the last of them. Malformed ones are
-    left out. Source: k8s.io/apimachinery `pkg/util/net/http.go`, SourceIPs.
+    They are the addresses in X-Forwarded-For, in order, and the proxy's own address unless it is the last one there.
+    Malformed addresses are left out. Source: k8s.io/apimachinery `pkg/util/net/http.go`, SourceIPs.
     """
     addresses = []
     for name, value in split_fields(head.fields):

@@ -3,8 +3,8 @@
     connection (TLS, SNI) -> request head -> virtual server -> authentication -> cluster and request info
       -> impersonation -> dispatch policy -> flow control -> authorization -> forwarding -> response, record
 
-The order is kube-apiserver's: flow control comes before authorization, so that the reviews that a request causes count
-against its user's own limits. The policy comes before both, because it chooses the limits and the cluster that
+The order is that of kube-apiserver. Flow control comes before authorization, so that the reviews that a request causes
+count against its user's own limits. The policy comes before both, because it chooses the limits and the cluster that
 authorizes.
 
 Every refusal is raised as `StatusError` and becomes a Kubernetes `Status` in one place, `Request.refuse`.
@@ -64,7 +64,7 @@ _OVER_LIMIT = {
     431: "raise limits.headBytes or limits.headers, if the head is to be accepted",
 }
 
-_ROUTING = Step.ROUTING  # module globals: a lookup of an enum member costs four times as much
+_ROUTING = Step.ROUTING  # module globals, since the lookup of an enum member costs four times as much
 _AUTHENTICATION = Step.AUTHENTICATION
 _IMPERSONATION = Step.IMPERSONATION
 _POLICY = Step.POLICY
@@ -73,13 +73,13 @@ _AUTHORIZATION = Step.AUTHORIZATION
 _FORWARDING = Step.FORWARDING
 _AGGREGATE = Step.AGGREGATE
 
-#: Size of the cache of request infos, and the longest target in it, in bytes: together 1 MiB at most.
+#: Maximum number of cached request infos, and maximum bytes of a target in the cache: together at most 1 MiB.
 _CACHE_SIZE = 2048
 _LONGEST_CACHED = 512
 
 
 class Pipeline:
-    """How one listener handles requests under one Runtime; a request keeps the pipeline that it began with."""
+    """Handles the requests of one listener under one Runtime; a request keeps the pipeline with which it began."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Pipeline:
         tracer: Tracer | None = None,
         batch: RequestBatch[Request] | None = None,
     ) -> None:
-        """`auditor` audits each request, if there is an audit log; `tracer` makes spans, if they are exported."""
+        """`auditor` is set if there is an audit log, `tracer` if spans are exported."""
         self.routes = routes
         self.trusted_proxies = tuple(trusted_proxies)
         self._in_flight = in_flight
@@ -136,7 +136,7 @@ class Pipeline:
             try:
                 cluster, target, service = server.destination(whole)
             except StatusError:
-                waiting = authenticate(request, server, whole)  # an unauthenticated client must not learn what exists
+                waiting = authenticate(request, server, whole)  # do not reveal the clusters without authentication
                 if waiting is not None:
                     await waiting
                 if await self._answered_probe(request, server, whole):
@@ -172,7 +172,7 @@ class Pipeline:
             if plan.cluster is not cluster and request.identity_headers.impersonate:
                 await impersonate(request, server, plan.cluster, target)
             if exchange.ended:
-                return  # the client has gone; a permit taken now would never be given back
+                return  # the client has disconnected; a permit taken now would never be released
             step = _FLOW_CONTROL
             waiting = admit(request, info, plan)
             if waiting is not None:
@@ -221,7 +221,7 @@ class Pipeline:
             if waiting is not None:
                 await waiting
         except CancelledError:
-            pass  # the client went away meanwhile
+            pass  # the client has disconnected
         except Exception as error:
             request.fail(error, step)
 
@@ -261,13 +261,13 @@ class Pipeline:
     async def _documents(
         self, request: Request, server: VirtualServer, plan: Plan, info: RequestInfo, target: bytes
     ) -> None:
-        """Answer a request for merged documents of its cluster and API services. Raises StatusError."""
+        """Answer a request for the merged documents of a cluster and of API services. Raises StatusError."""
         backend = server.documents[plan.cluster.name]
         request.correlate_head()
         await self._hand_over(request, backend, of_one_cluster(request, backend, plan, info, target))
 
     async def _hand_over(self, request: Request, backend: AggregateBackend, admitted: LocalAggregatedRequest) -> None:
-        """Have an admitted request answered. Raises StatusError."""
+        """Pass an admitted request to the aggregate's handler. Raises StatusError."""
         exchange = request.exchange
         request.upstream = admitted
         await self._answered(request, backend.handler.handle(admitted))
@@ -275,7 +275,7 @@ class Pipeline:
             raise RuntimeError("the aggregate has neither answered nor begun to")
 
     async def _answered_probe(self, request: Request, server: VirtualServer, target: bytes) -> bool:
-        """Answer a probe at the root of a server without an API there; False: it is not a probe. Raises StatusError."""
+        """Answer a probe at the root of a server without a root API; False: not a probe. Raises StatusError."""
         probes = server.root_probes
         if probes is None or not probes.takes(target.partition(b"?")[0].decode("latin-1")):
             return False
@@ -289,7 +289,7 @@ class Pipeline:
         return True
 
     async def _answered(self, request: Request, answering: Coroutine[Deferred[Any], Any, None]) -> None:
-        """Await a handler that answers by itself. Raises StatusError if no response has begun."""
+        """Await a handler that sends the response itself. Raises its StatusError if no response has begun."""
         exchange = request.exchange
         try:
             await while_connected(request, Deferred.fromCoroutine(answering))
@@ -301,14 +301,14 @@ class Pipeline:
 
 
 async def _as_admitted(request: Request, admitted: LocalAggregatedRequest, backend: AggregateBackend) -> None:
-    """Have the aggregate answer another request of a client, with the decisions about its admitted one."""
+    """Let the aggregate answer another request of a client, with the decisions about the client's admitted request."""
     request.correlate_head()
     assert request.info is not None
     await backend.handler.handle(admitted.for_request(request))
 
 
 def _malformed_todo(problem: ProtocolError) -> str:
-    """Return the remedy for operators for a request that is refused with this error."""
+    """Return the log line's remedy for a request that is refused with this error."""
     if problem.message == TLS_INSTEAD:
         return "let the client use http://, or give the listener tls"
     return _OVER_LIMIT.get(problem.status, "see what the client is")
@@ -332,7 +332,7 @@ def refusal(connection: ServerConnection, problem: ProtocolError) -> tuple[bytes
 
 
 def _no_room(connection: ServerConnection, problem: ProtocolError) -> tuple[bytes, bytes]:
-    """Return the response to a request for whose body there is no room (`http.exchange`)."""
+    """Return the response to a request whose body exceeds the memory for bodies (`http.exchange`)."""
     factory, client = connection.factory, str(getattr(connection.client, "host", UNIX))
     if factory.log_once.allows("unread bodies", connection.seconds()):
         log.warn(

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 log = Logger(__name__)
 
-# What a kube-apiserver sends with a refusal (recorded): with nosniff only if it is 403.
+# The fields that a kube-apiserver sends with a refusal (recorded): nosniff only with 403.
 _OWN_FIELDS = b"Audit-Id: %b\r\nCache-Control: %b\r\n%bDate: %b\r\n"
 _JSON_FIELD = b"Content-Type: application/json\r\n"
 _YAML_FIELD = b"Content-Type: application/yaml\r\n"
@@ -51,7 +51,7 @@ _UNKNOWN = AuthenticatedUser(UserInfo(""))  # until authentication is done
 
 
 class RequestClient(Protocol):
-    """The client of a request: a `ClientConnectionInfo`; in the keeper a `RelayedClient`, which has less."""
+    """The client of a request: a `ClientConnectionInfo`, or in the keeper a `RelayedClient` with less data."""
 
     address: str
     audited: tuple[object, Any, Any] | None
@@ -64,7 +64,7 @@ class RequestClient(Protocol):
     trusted: bool
 
     def addresses(self, head: RequestHead) -> tuple[str, ...]:
-        """Return the addresses that a request came from, for the audit log."""
+        """Return the source addresses of a request, for the audit log."""
         ...
 
     def forwarded_fields(self, head: RequestHead) -> bytes:
@@ -79,11 +79,11 @@ class UpstreamHandler(Protocol):
         """The endpoint to which the request was sent has become unavailable."""
 
     def restart(self) -> bool:
-        """Restart the request with the configuration in force; False, without any effect, if that is not safe."""
+        """Restart the request with the configuration in force; if that is not safe, do nothing and return False."""
 
 
 class Auditor(Protocol):
-    """Audits requests (`audit_trail.RequestAuditor`); the wall clock is `offset` ahead of the reactor's."""
+    """Audits requests (`audit_trail.RequestAuditor`); `offset` is the wall clock's time minus the reactor's."""
 
     def begun(self, request: Request, offset: float) -> None:
         """The user is known."""
@@ -114,7 +114,7 @@ class Tracer(Protocol):
 
 
 class ServedBy:
-    """The clusters and policies that served a request to an aggregate, for the access log; set while it is handled."""
+    """The clusters and policies that served a request to an aggregate, for the access log; filled during handling."""
 
     __slots__ = ("access_log", "aggregate", "cached", "clusters", "policy")
 
@@ -126,7 +126,7 @@ class ServedBy:
         self.access_log = True
 
     def added_to(self, record: AccessRecord) -> AccessRecord:
-        """Return the record with these values added; that of a forwarded request already has its cluster and policy."""
+        """Return the record with these values; a forwarded request's record already has its cluster and policy."""
         record.cluster = record.cluster or ",".join(self.clusters)
         record.policy = record.policy or self.policy
         record.cached = self.cached
@@ -135,7 +135,7 @@ class ServedBy:
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # KeeperRequest
 class Request(RequestInFlight):
-    """An exchange and the pipeline's state of it. It observes the end of the exchange."""
+    """An exchange and its state in the pipeline. It observes the end of the exchange."""
 
     __slots__ = (
         "_audit_id",
@@ -187,27 +187,27 @@ class Request(RequestInFlight):
     ) -> None:
         """`in_flight`: the requests of the process, to which this one belongs until it ends.
 
-        `batch` reports it to recorders, auditor and tracer.
+        `batch` reports the request to recorders, auditor and tracer.
         """
         self.exchange = exchange
         self.client = client
         self.server: VirtualServer | None = None
         self.cluster: Cluster | None = None
         self.api_service: APIService | None = None  # the server's API service that owns its group-version, if any
-        self.endpoint: Endpoint | None = None  # the endpoint to which it was sent; counted in its in_flight
+        self.endpoint: Endpoint | None = None  # the endpoint to which it was sent, and which counts it in `in_flight`
         self.upstream: UpstreamHandler | None = None  # set when it was sent
         self.identity_headers: IdentityHeaders
         self.caller = _UNKNOWN  # the user that sent it
-        self.impersonates = False  # the user is one that the client requested
+        self.impersonates = False  # the client requested another user
         self.user = _UNKNOWN.user  # the user that it runs as: the caller, or the user that the caller impersonates
         self.info: RequestInfo | None = None
         self.plan: Plan | None = None
-        self.served: ServedBy | None = None  # of a request to an aggregate
+        self.served: ServedBy | None = None  # only for a request to an aggregate
         self.permit: Permit | None = None
         self.reason = ""  # one of `reasons.REASONS`, for the access log; "" until it is known
         self.response_fields = b""  # added to every response (CORS)
         self.location_prefix = b""  # what routing removed from the path; restored in redirects
-        self.waiting: Deferred[Any] | None = None  # cancelled when the client goes away
+        self.waiting: Deferred[Any] | None = None  # cancelled when the client disconnects
         self.was_cut = False
         self._audit_id = b""
         self._correlation: Correlation | None = None
@@ -216,14 +216,14 @@ class Request(RequestInFlight):
         self._batch = batch
         self.ended_at = 0.0
         self.audited = False  # its beginning is in the audit log, or in the batch for it
-        self.addresses: tuple[str, ...] | None = None  # the addresses that a trusted proxy has sent
-        self.trail: object = None  # the audit log's state of it
+        self.addresses: tuple[str, ...] | None = None  # source addresses from a trusted proxy
+        self.trail: object = None  # its state in the audit log
         self.span: Span | None = None
-        if exchange.handler_state is not None:  # it began, before a reload, as another object
+        if exchange.handler_state is not None:  # it began as another object before a reload
             self.trail, self.span = cast("tuple[object, Span | None]", exchange.handler_state)
         self.refusal: StatusError | None = None  # the proxy's own refusal
-        self.decision: Decision | None = None  # of the server's authorizer
-        self.sessions: SessionRegistry | None = None  # the registry that limits its length, if it is a session
+        self.decision: Decision | None = None  # the decision of the server's authorizer
+        self.sessions: SessionRegistry | None = None  # the registry that limits its duration, if it is a session
         self.sent_at = 0.0  # when an endpoint was first chosen for it
         self.answered_at = 0.0  # when the endpoint's response had arrived
         self.upstream_status = 0  # of that response
@@ -234,21 +234,21 @@ class Request(RequestInFlight):
         in_flight.add(self)
 
     def assign_endpoint(self, endpoint: Endpoint) -> None:
-        """Count the request at its new endpoint, and no longer at the former one."""
+        """Count the request at its new endpoint instead of the earlier one."""
         if self.endpoint is not None:
             self.endpoint.in_flight -= 1
         self.endpoint = endpoint
         endpoint.in_flight += 1
 
     def own_fields(self, more: bytes = b"", *, cache_control: bytes = b"no-cache, private") -> bytes:
-        """Return the fields of a response of our own, as a block; `more` are additional whole lines."""
+        """Return header fields for the proxy's own response, as a block; `more` are additional whole lines."""
         now = self.exchange.connection.wall_seconds()
         return own_fields(self.audit_id, now, more, cache_control=cache_control) + self.response_fields
 
     def log_fields(self) -> dict[str, Any]:
-        """Return the fields of a log line about it: its upstream, client, user and target, as far as they are known.
+        """Return the known fields of a log line about the request: upstream, client, user and target.
 
-        Texts from the client are bounded, and parameters that may be credentials are removed from the URI.
+        Texts from the client are truncated, and parameters that can be credentials are removed from the URI.
         """
         server, cluster, endpoint, head = self.server, self.cluster, self.endpoint, self.exchange.head
         return {
@@ -262,16 +262,16 @@ class Request(RequestInFlight):
         }
 
     def headers_for_members(self) -> IdentityHeaders:
-        """Return the client's identity headers, for a request to a member of an aggregate on behalf of this one."""
+        """Return the client's identity headers, for this request's subrequests to members of an aggregate."""
         return self.identity_headers
 
     @property
     def correlation(self) -> Correlation:
-        """The Audit-ID and trace context of the client's head; asked for first while the head is there."""
+        """The Audit-ID and trace context of the client's head; the first read must happen while the head exists."""
         found = self._correlation
         if found is None:
             headers: IdentityHeaders | None = getattr(self, "identity_headers", None)
-            if headers is None:  # refused before they were split
+            if headers is None:  # refused before the identity headers were parsed
                 found = correlate(self.exchange.head.fields)
             else:
                 noted = headers.noted
@@ -283,7 +283,7 @@ class Request(RequestInFlight):
 
     @property
     def audit_id(self) -> bytes:
-        """The Audit-ID: the client's, else one made for this request."""
+        """The Audit-ID: the client's, else a new one for this request."""
         if not self._audit_id:
             self._audit_id = self.correlation.audit_id or new_audit_id()
         return self._audit_id
@@ -297,7 +297,7 @@ class Request(RequestInFlight):
         return self._correlated(self.correlation)
 
     def correlate_head(self) -> None:
-        """Put the Audit-ID into the head, for a handler that makes other requests from it."""
+        """Put the Audit-ID into the head, for a handler that makes other requests from this head."""
         head = self.exchange.head
         head.fields = self._correlated(correlate(head.fields))
 
@@ -307,11 +307,11 @@ class Request(RequestInFlight):
 
     @property
     def of_service_discovery(self) -> bool:
-        """Whether it is for the document of an API service's group-version."""
+        """Whether the request is for the discovery document of an API service's group-version."""
         return self.api_service is not None and self.info is not None and not self.info.is_resource
 
     def suspect_api_service(self) -> None:
-        """Have the API service of the request probed soon: its owner did not answer, or not completely."""
+        """Request an early probe of the request's API service, since it did not answer, or not completely."""
         service, server = self.api_service, self.server
         if service is not None and server is not None and server.availability is not None:
             server.availability.suspect(Registration.of(service))
@@ -334,10 +334,10 @@ class Request(RequestInFlight):
         exchange.answer(refusal.code, fields + self.response_fields, body)
 
     def fail(self, error: Exception, step: Step = Step.FORWARDING) -> None:
-        """Answer an exception that was raised in `step`: a refusal, or a bug, whose traceback is logged. For except
-        clauses.
+        """Answer an exception that was raised in `step`: a refusal, or a bug, whose traceback is logged. Call it in an
+        except clause.
 
-        After a bug, a response that has begun is broken off and its handler stopped.
+        After a bug, a response that has begun is broken off, and its handler is stopped.
         """
         if not isinstance(error, StatusError):
             self._break_off()
@@ -348,7 +348,7 @@ class Request(RequestInFlight):
             self._break_off()
 
     def _break_off(self) -> None:
-        """In an except clause: log the exception, a bug, and end the exchange in any case."""
+        """In an except clause: log the exception, which is a bug, and end the exchange in any case."""
         log.failure("handling a request failed unexpectedly", event="internal_error")
         exchange = self.exchange
         handler = exchange.handler
@@ -370,9 +370,9 @@ class Request(RequestInFlight):
     def restart(self, body: list[bytes] | None = None) -> bool:
         """Handle the request from its beginning with the configuration in force; `body` is the part that was read.
 
-        For a request whose configuration was replaced and has no endpoint left: it may be authorized differently now,
-        or go elsewhere. Returns False, without any effect, if it began with the configuration in force, or if a
-        response has begun.
+        It is for a request without an endpoint in its replaced configuration: the new one may authorize it differently
+        or send it to another cluster. If the request began with the configuration in force, or if a response has begun,
+        do nothing and return False.
         """
         exchange = self.exchange
         handle = exchange.connection.factory.handle
@@ -381,7 +381,7 @@ class Request(RequestInFlight):
         waiting, self.waiting = self.waiting, None
         if waiting is not None:
             waiting.cancel()
-            if bool(exchange.ended):  # the cancellation was answered; bool() makes mypy forget what it was
+            if bool(exchange.ended):  # the cancellation was answered; bool() resets mypy's type narrowing
                 return True
         exchange.on_done = None
         if self._batch is not None:
@@ -413,7 +413,7 @@ class Request(RequestInFlight):
 
     @property
     def is_session(self) -> bool:
-        """Whether it is long-running (a watch, a followed log, a tunnel, …) and its response has begun."""
+        """Whether the request is long-running (a watch, a followed log, a tunnel, …) and its response has begun."""
         exchange = self.exchange
         return exchange.responded and (exchange.upgraded or (self.info is not None and self.info.long_running))
 
@@ -427,9 +427,9 @@ class Request(RequestInFlight):
             self.server.session_registry.begin(self)
 
     def end_session(self, reason: str, *, now: bool = False) -> None:
-        """End a session: a watch cleanly, between two events; close a tunnel; break off anything else.
+        """End a session: end a watch cleanly, between two events; close a tunnel; break off any other response.
 
-        `now`: do not wait for the end of the event, nor for a tunnel to send what is queued.
+        `now`: wait neither for the end of an event nor for a tunnel's queued data.
         """
         exchange, handler = self.exchange, self.exchange.handler
         if exchange.ended or handler is None:
@@ -452,13 +452,13 @@ class Request(RequestInFlight):
                 waiting.cancel()
             self.ended_at = exchange.connection.seconds()
             if self._batch is None:
-                return  # it is not logged
+                return  # requests of this kind are not logged
             if self._correlation is None:
                 self.correlation  # noqa: B018 (evaluated while the head has its fields)
             if self.client.trusted and self.auditor is not None and self.addresses is None:
                 self.addresses = self.client.addresses(exchange.head)
             self._batch.ended(self)
-        except Exception:  # else the engine would not continue with the connection's next request
+        except Exception:  # otherwise the engine would not continue with the connection's next request
             log.failure("a bug at the end of a request", event="internal_error")
 
     def begin_audit(self) -> None:
@@ -474,8 +474,8 @@ class Request(RequestInFlight):
         return connection.wall_seconds() - connection.seconds()
 
     def _release(self) -> None:
-        """Remove the request from all counts."""
-        self.upstream = None  # it refers back: without this every request would need the garbage collector
+        """Remove the request from all counters."""
+        self.upstream = None  # breaks a reference cycle, which would need the garbage collector for every request
         self._in_flight.discard(self)
         if self.endpoint is not None:
             self.endpoint.in_flight -= 1
@@ -494,7 +494,7 @@ def own_fields(
 def refusal_fields(
     refusal: StatusError, identifier: bytes, now: WallSeconds, content_type: bytes = _JSON_FIELD
 ) -> bytes:
-    """Return the fields of a response that carries a Status, as a block."""
+    """Return the header fields of a response with a Status, as a block."""
     more = b"".join([b"%b: %b\r\n" % field for field in refusal.headers])
     return own_fields(identifier, now, content_type + (_NO_SNIFF_FIELD if refusal.code == 403 else b"") + more)
 

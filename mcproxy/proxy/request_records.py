@@ -1,4 +1,4 @@
-"""The records of requests that have ended, for metrics, logs and spans, and log lines about how they have ended."""
+"""Makes the records of ended requests for metrics, logs and spans, and writes log lines about abnormal ends."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 log = Logger(__name__)
 
-# Log lines about the ends of requests that concern operators: refused, broken off, slow, over a limit.
+# Log lines for operators about abnormal ends of requests: refused, broken off, slow, over a limit.
 #
-# They are written after the request (`requests.batch`), so they delay no other request; most requests have none. Lines
-# that many clients cause are written once a minute for each subject, the others by client (`daemon.daemon_log`).
+# They are written after the request (`requests.batch`), so they delay no other request; most requests cause no line.
+# Lines that many clients can cause are limited to one a minute per subject, others per client (`daemon.daemon_log`).
 
 SLOW = 5.0
-"""A request is slow if its endpoint's response begins later than this (seconds after the endpoint was chosen)."""
+"""Seconds from the choice of the endpoint to the begin of its response, above which a request counts as slow."""
 
 _FORBIDDEN = {
     "forbidden": "allow it in the authorization of the server, if the user is to have it",
@@ -35,7 +35,7 @@ _FOREIGN_HOST = "let the client use a name that serverNames has, or localhost; a
 
 
 class RequestEvents:
-    """Writes the log lines about ends of requests, for one process."""
+    """Writes the log lines about abnormal ends of requests, for one process."""
 
     def __init__(self) -> None:
         self._once = LogOnce()
@@ -61,7 +61,7 @@ class RequestEvents:
             self._credential_refused(request)
         first, sent = request.exchange.first_byte_at, request.sent_at
         if sent and first and first - sent >= SLOW and not request.is_session:
-            waited = first - max(sent, request.exchange.body_ended_at)  # not for a client that sends slowly
+            waited = first - max(sent, request.exchange.body_ended_at)  # without the time of a client that sends slowly
             if waited >= SLOW:
                 self._slow(request, waited)
 
@@ -81,12 +81,12 @@ class RequestEvents:
             )
 
     def _credential_refused(self, request: Request) -> None:
-        """A cluster that gets only the proxy's own identity answered 401, which the client got as well."""
+        """Log that a cluster that gets only the proxy's own identity answered 401, which was passed to the client."""
         cluster, info = request.cluster, request.info
         if cluster is None or cluster.config.identity is not UpstreamIdentity.PROXY:
             return
         if info is None or "proxy" in (info.verb, info.subresource):
-            return  # it is the answer of another server, perhaps a tenant's
+            return  # another server answered, perhaps a tenant's
         subject = ("credential refused", cluster.name)
         if self._once.allows(subject, request.ended_at):
             log.warn(
@@ -112,7 +112,7 @@ class RequestEvents:
             )
 
     def _connections_fail(self, request: Request) -> None:
-        """Every endpoint that was tried has closed its connection without a response; its checks may succeed."""
+        """Log that every tried endpoint closed its connection without a response, even if its checks succeed."""
         fields, refusal = request.log_fields(), request.refusal
         subject = ("unreachable", fields["cluster"], fields["endpoint"])
         if self._once.allows(subject, request.ended_at):
@@ -162,8 +162,8 @@ def _broken_by_endpoint(request: Request) -> None:
 
 
 def _broken_by_client(request: Request) -> None:
-    """Not for clients that leave a watch, a followed log or a tunnel, as is normal, or that stop waiting for a
-    response.
+    """Log a client that broke off, except if it leaves a watch, a followed log or a tunnel, or stops waiting for a
+    response: this is normal.
 
     The engine itself logs a refusal in the middle of a body.
     """
@@ -198,18 +198,18 @@ class RequestReporter:
         self._events = RequestEvents()
 
     def begun(self, request: Request, offset: float) -> None:
-        """The user is known, and nothing is decided yet: for the audit log."""
+        """The user is known, and nothing is decided yet: begin the audit trail."""
         if request.auditor is not None:
             request.auditor.begun(request, offset)
 
     def ended(self, request: Request, offset: float) -> None:
         """The request has ended; its `ended_at` is set."""
-        # A policy can switch logging off; a request that reached none is logged by its server's setting.
+        # A policy can switch logging off; the server's setting applies to a request that reached no policy.
         shown = request.plan or request.served or request.server
         recorders, tracer = request.recorders, request.tracer
         recorder = recorders.logged if shown is None or shown.access_log else recorders.unlogged
         if recorder is not None or tracer is not None:
-            # Without logs, metrics need less, which costs less time.
+            # Without logs, a record with only the fields for metrics is cheaper.
             of_metrics = recorder is recorders.unlogged and tracer is None
             record = _record_of_metrics(request) if of_metrics else _record(request, offset)
             if tracer is not None:
@@ -226,7 +226,7 @@ def _record(request: Request, offset: float) -> AccessRecord:
     head, started_at = exchange.head, exchange.started_at
     info, caller, user = request.info, request.caller, request.user
     real = caller.user.name if request.server is not None and request.server.authenticates else ""
-    record = AccessRecord(  # by position: keywords would cost as much again
+    record = AccessRecord(  # positional arguments, since keywords would double the cost
         started_at + offset,
         request.client.log_address,
         head.method.decode("latin-1"),
@@ -295,7 +295,7 @@ def _record_of_metrics(request: Request) -> AccessRecord:
 
 
 def _refused_credential(request: Request) -> str:
-    """Return the kind of the credential that no authenticator has accepted; "" if none was asked."""
+    """Return the kind of the credential that no authenticator has accepted; "" if no authenticator was asked."""
     if request.reason not in ("unauthenticated", "authenticator_unavailable"):
         return ""
     return presented_credential(request.identity_headers, request.client.peer)

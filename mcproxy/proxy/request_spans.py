@@ -1,7 +1,7 @@
-"""The span of a request: a server span by OpenTelemetry's HTTP semantic conventions, child of the client's.
+"""Makes the span of a request: a server span by OpenTelemetry's HTTP semantic conventions, child of the client's span.
 
-The cluster gets the span as the parent in `traceparent`, so its own spans are children of it. Names of spans are a
-kube-apiserver's (`pkg/endpoints/filters/traces.go`): few, independent of objects' names.
+The cluster gets the span as the parent in `traceparent`, so the cluster's spans are its children. Span names are those
+of a kube-apiserver (`pkg/endpoints/filters/traces.go`): few, and independent of objects' names.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mcproxy.proxy.request import Request
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-_LONGEST = 1024  # characters of a text that a client chose
+_LONGEST = 1024  # maximum characters of a text from a client
 _NOT_FAILED = frozenset(
     {"ok", "client_closed", "client_stalled", "drained", "session_expired", "credential_ended", "upstream_closed_watch"}
 )
@@ -36,7 +36,7 @@ class RequestSpan:
         self.fields = header_of(span)
         """The trace context for a cluster, as a block of fields."""
         self.trace_id = trace_id_of(span)
-        """In hexadecimal; "" if the trace is not sampled."""
+        """The trace ID in hexadecimal; "" if the trace is not sampled."""
 
 
 class RequestTracer:
@@ -46,7 +46,7 @@ class RequestTracer:
         self._spans = spans
 
     def begin(self, request: Request, info: RequestInfo | None) -> None:
-        """Start the span of a request, if it has none yet (`Request.restart`)."""
+        """Start the span of a request, unless it already has one (`Request.restart`)."""
         if request.span is not None:
             return
         exchange, client, trace = request.exchange, request.client, request.correlation.trace
@@ -80,7 +80,7 @@ class RequestTracer:
         )
 
     def ended(self, request: Request, record: AccessRecord) -> None:
-        """End the span of a request; an early refused request gets one that covers its whole time."""
+        """End the span of a request; a request that was refused early gets a span for its whole duration."""
         self.begin(request, request.info)
         span = request.span
         assert span is not None

@@ -1,10 +1,10 @@
-"""Relays a cluster's response to the client: the changes in it, and its early end.
+"""Relays a cluster's response to the client, with the necessary changes, and ends it early if necessary.
 
-`ResponseRelay` is the sink of the upstream's response and the handler of the client's exchange, as far as that does not
-need to know how a request is sent (`forward`).
+`ResponseRelay` is the sink of the upstream's response and the handler of the client's exchange. Everything about the
+sending of the request is in its subclass (`forward`).
 
-The engines call it while they process input. An exception would end the connection, which other requests share over
-HTTP/2, so each of these methods answers its own exceptions (`_broken`).
+The HTTP engines call it while they process input. An exception would end the connection, which other requests share
+over HTTP/2. So each of these methods handles its own exceptions (`_broken`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mcproxy.proxy.request import Request
 from mcproxy.proxy.upstream_errors import can_forge_refusal
 
 _LOCATION = re.compile(rb"(?im)^((?:Content-)?Location:[ \t]*)/(?!/)")
-_MAX_HELD = 8192  # bytes of a 403 that are read before it is passed on; a Status has a few hundred
+_MAX_HELD = 8192  # maximum bytes of a 403 that are read before it is passed on; a Status has a few hundred bytes
 
 
 class ResponseRelay(RequestRelay, metaclass=ABCMeta):
@@ -49,11 +49,11 @@ class ResponseRelay(RequestRelay, metaclass=ABCMeta):
 
     @abstractmethod
     def _handled_unauthorized(self) -> bool:
-        """Handle a 401 that is about the proxy's own credential; return whether it was one."""
+        """Handle a 401 that rejects the proxy's own credential; return whether it was one."""
 
     @abstractmethod
     def _handled_redirect(self) -> bool:
-        """Refuse a redirect of a server that may send none; return whether it was one."""
+        """Refuse a redirect of a server that must not redirect; return whether it was one."""
 
     @abstractmethod
     def _handled_impersonation_refusal(self, body: bytes) -> bool:
@@ -88,7 +88,7 @@ class ResponseRelay(RequestRelay, metaclass=ABCMeta):
 
     @property
     def _may_be_forged(self) -> bool:
-        """Whether the text of a 403 may come from a server below `proxy`, or from the client's path."""
+        """Whether the text of a 403 can come from a server below `proxy`, or from the client's path."""
         info = self._request.info
         return self._is_below_proxy or (info is not None and can_forge_refusal(info))
 
@@ -105,7 +105,7 @@ class ResponseRelay(RequestRelay, metaclass=ABCMeta):
             request.begin_session()
 
     def _fields_of(self, head: ResponseHead) -> bytes:
-        """Return the fields for the client."""
+        """Return the response fields for the client."""
         request = self._request
         request.upstream_status = head.status
         fields = request.with_audit_id(head.fields)
@@ -202,9 +202,9 @@ class ResponseRelay(RequestRelay, metaclass=ABCMeta):
         return True
 
     def _truncated(self, problem: Exception) -> None:
-        """End an incomplete response, so that the client cannot take it for complete.
+        """End an incomplete response, so that the client recognizes it as incomplete.
 
-        A watch between two events has lost nothing: it ends cleanly, and an informer resumes instead of relisting.
+        A watch between two events has lost nothing: it ends cleanly, and an informer resumes without a relist.
         """
         self._request.suspect_api_service()
         if self._boundary is not None and isinstance(problem, ConnectionClosed):
@@ -239,7 +239,7 @@ class ResponseRelay(RequestRelay, metaclass=ABCMeta):
         if self._tunnel_side is not None:
             self._tunnel_side.close(clean=True)
         elif not self._exchange.responded or (self._boundary is not None and not self._boundary.clean):
-            self._finishing = True  # inside an event: at the next boundary
+            self._finishing = True  # inside an event: end at the next boundary
         elif self._boundary is not None:
             self._cancel_upstream()
             self._exchange.end()

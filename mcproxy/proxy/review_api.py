@@ -1,8 +1,8 @@
-"""The review APIs of a server, for API servers that delegate authentication and authorization to it: reviews that the
-server answers itself, and the forwarding of the others to its backend.
+"""Serves the review APIs for API servers that delegate authentication and authorization to a server: answers some
+reviews itself, and forwards the others to the backend.
 
-The order is that of a request: the client has been authenticated, admitted and authorized; then the backend is
-asked for its right to create reviews, and only then is the body read.
+The client has already been authenticated, admitted and authorized. Then the backend is asked for the client's right to
+create reviews, and only then the body is read.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from mcproxy.proxy.request import Request
 
 TOTAL, SHARE = 16 * 1024 * 1024, 4 * 1024 * 1024
-"""The most bytes of bodies that are held at the same time, in total and of one user."""
+"""Maximum bytes of held bodies, in total and of one user."""
 
-#: Fields of the client's that are about its own connection, or its request's framing.
+#: The client's header fields about its own connection, or about its request's framing.
 _NOT_PASSED = frozenset(
     {b"host", b"connection", b"keep-alive", b"te", b"trailer", b"upgrade", b"expect", b"proxy-connection"}
     | {b"content-length", b"transfer-encoding"}
@@ -51,12 +51,12 @@ class ReviewAPI:
     __slots__ = ("_bodies", "_clock", "_reviewer", "_server", "home")
 
     def __init__(self, server: str, reviewer: ServerReviewer, bodies: HeldBodies, clock: IReactorTime) -> None:
-        """`server` is its name; `bodies` are held of all servers of the process."""
+        """`server` is the server's name; all servers of the process share `bodies`."""
         self._server = server
         self._reviewer = reviewer
         self._bodies = bodies
         self._clock = clock
-        #: the cluster that gets what is not answered here
+        #: the cluster that gets the reviews that are not answered here
         self.home = reviewer.home
 
     def kind_of(self, info: RequestInfo) -> ReviewKind | None:

@@ -1,9 +1,8 @@
-"""/healthz, /livez and /readyz at the root of a server of several clusters, or of one with API services.
+"""/healthz, /livez and /readyz at the root of a server with several clusters or with API services.
 
-They are the proxy's own view of what that server needs, in the forms of a kube-apiserver (`kube.healthz`); `?verbose`
-lists every cluster and API service. Liveness needs no cluster. Readiness of a server of several clusters needs one
-ready cluster; no API service is needed. An aggregate answers for its members itself; checks of API services are added
-to its answer.
+They show the proxy's own view of the server, in the form of a kube-apiserver (`kube.healthz`); `?verbose` lists every
+cluster and API service. Liveness needs no cluster. Readiness of a server with several clusters needs one ready cluster,
+but no API service. An aggregate answers for its members itself, and the checks of API services are added to its answer.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class RootProbes:
         self._known = known
 
     def takes(self, path: str) -> bool:
-        """Whether a path is that of a probe, or of a check of one."""
+        """Whether a path is that of a probe, or of a single check of a probe."""
         return path.partition("/")[2].partition("/")[0] in healthz.PROBES
 
     def answer(self, request: ProbedRequest, info: RequestInfo, target: bytes) -> None:
@@ -108,7 +107,7 @@ class RootProbes:
 
 
 def _parts(request: ProbedRequest, info: RequestInfo, target: bytes) -> tuple[str, str, healthz.ProbeQuery]:
-    """Return the probe, the check of it ("": all), and the query. Raises StatusError (405)."""
+    """Return the probe, the name of its check ("": all), and the query. Raises StatusError (405)."""
     if request.exchange.head.method not in (b"GET", b"HEAD"):
         raise method_not_allowed()
     probe, _, check = info.path.strip("/").partition("/")

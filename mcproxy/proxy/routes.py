@@ -1,4 +1,4 @@
-"""Routing: finds a request's virtual server and its cluster of that server. Immutable, one per Runtime."""
+"""Routing: finds a request's virtual server, and the cluster of this server. Immutable, one per Runtime."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class SessionRegistry(Protocol):
-    """Keeps the watches, followed logs and tunnels whose length is limited (`proxy.sessions`)."""
+    """Keeps the watches, followed logs and tunnels whose duration is limited (`proxy.sessions`)."""
 
     def begin(self, request: Any) -> None:
         """The response to a long-running request has begun."""
@@ -65,7 +65,7 @@ class OwnObjects(Protocol):
     """
 
     home: str
-    """The cluster of an aggregate that is asked for the backend's objects; "": the aggregate."""
+    """The cluster of an aggregate that is asked for the backend's objects; "": the whole aggregate."""
 
     def takes(self, info: RequestInfo, head: RequestHead) -> bool:
         """Whether this handler answers a request."""
@@ -91,13 +91,13 @@ class AggregateBackend:
     ) -> None:
         """`clusters` has every cluster of the configuration, by name.
 
-        The last two replace the server's own for requests that only read: for these, the last decisions of a member
-        that is away still hold.
+        For read requests, the last two replace the server's own authorizers: they also use the last decisions of
+        unavailable members.
         """
         self.name = config.aggregate
         self.members = config.members  # their names, in the aggregate's order
         names = (*config.members, *([config.primary] if config.primary is not None else ()))
-        #: all that requests can be sent to, the primary too, in that order
+        #: all clusters that can get requests, including the primary, in that order
         self.clusters = {name: clusters[name] for name in dict.fromkeys(names)}
         self.handler = handler
         self.read_authorizer = read_authorizer
@@ -153,11 +153,11 @@ class VirtualServer:
     ) -> None:
         """`clusters` and `upstream_headers` are by name and have every cluster of the configuration.
 
-        `aggregate` is that of a server with such a backend. `availability` knows the conditions of API services.
-        `masters_grants` tell by deciding cluster whether API services learn that a user is in system:masters.
-        `review_api` answers API servers' reviews, `own_objects` requests for the server's own objects. `documents`
-        answer requests for merged documents of a server of one cluster with API services, by the cluster that a request
-        would go to.
+        `aggregate` is set for a server with such a backend. `availability` has the conditions of API services.
+        `masters_grants` decide, by authorizing cluster, whether API services learn that a user is in system:masters.
+        `review_api` answers API servers' reviews, `own_objects` answer requests for the server's own objects.
+        `documents` answer requests for the merged documents of one-cluster backends with API services, by the cluster
+        of the request.
         """
         self.name = config.name
         self.review_api = review_api
@@ -178,34 +178,34 @@ class VirtualServer:
         self.clusters = {name.encode(): clusters[name] for name in names}
         self.aggregate = aggregate
         self.availability = availability
-        #: answers probes at the root, where they are the proxy's own
+        #: answers probes at the root, if the proxy answers them itself
         self.root_probes: RootProbes | None = None
         if config.api_services or isinstance(backend, model.ClustersBackend):
             self.root_probes = RootProbes(config, clusters, availability)
         self.documents = documents
-        #: the API services with their clusters; None where there are none
+        #: the API services with their clusters; None without API services
         self.api_services: Registry[tuple[Cluster, model.APIService]] | None = None
         if config.api_services:
             self.api_services = Registry((each, (clusters[each.cluster], each)) for each in config.api_services)
         self.own_objects = tuple(own_objects)
-        #: of requests to the aggregate: a bearer token is what members see (`filters.authenticate`)
+        #: for requests to the aggregate: members see the bearer token (`filters.authenticate`)
         self.token_decides = aggregate is not None and any(
             cluster.config.identity is model.UpstreamIdentity.PASSTHROUGH for cluster in aggregate.clusters.values()
         )
 
     def answers_itself(self, info: RequestInfo, head: RequestHead) -> OwnObjects | None:
-        """Return the handler of a request for objects of its own."""
+        """Return the handler of a request for the server's own objects, None for other requests."""
         for objects in self.own_objects:
             if objects.takes(info, head):
                 return objects
         return None
 
     def destination(self, target: bytes) -> tuple[Cluster | None, bytes, model.APIService | None]:
-        """Return the cluster that `target` names (None: the server's aggregate), the target on its API, and the API
-        service.
+        """Return the cluster that `target` names (None: the server's aggregate), the target for this cluster, and the
+        API service.
 
-        An API service owns its group-versions before the backend. Its target keeps only the part of the query that Go
-        reads, since API servers may read queries differently. Raises StatusError (404) if the server has no such
+        An API service takes precedence over the backend. Its target keeps only the part of the query that Go parses,
+        since API servers can parse queries differently. Raises StatusError (404) if the server has no such
         cluster.
         """
         services = self.api_services
@@ -218,7 +218,7 @@ class VirtualServer:
             name, below = cluster_path.split_aggregate(target, self.clusters)
             if name:
                 return self.clusters[name], below, None
-            if services is not None and below is not target:  # a path of another system for the whole aggregate
+            if services is not None and below is not target:  # another system's path for the whole aggregate
                 found = services.find(below)
                 if found is not None:
                     return found[0], without_dropped_pairs(below), found[1]
@@ -238,14 +238,14 @@ class Routes:
         self._default = next((live for config, live in servers if config.default), None)
 
     def names(self, host: bytes) -> bool:
-        """Whether a Host header names a server, rather than reaching the default."""
+        """Whether a Host header names a server, so that the default server is not used."""
         return self._names.find(host_name(host)) is not None
 
     def find(self, server_name: str | None, host: bytes) -> VirtualServer:
         """Return the server for a TLS server name and a Host header (both in lower case).
 
-        The TLS name decides, else Host, else the default. Raises StatusError: 421 (RFC 9110 15.5.20) if both name
-        servers that differ; 404 if neither names one and there is no default.
+        The TLS name decides, else Host, else the default server. Raises StatusError: 421 (RFC 9110 15.5.20) if both
+        name different servers; 404 if neither names a server and there is no default.
         """
         by_tls = self._names.find(server_name) if server_name else None
         by_host = self._names.find(host_name(host)) if host else None

@@ -1,14 +1,14 @@
-"""How long watches, followed logs and tunnels may last: `servers[].sessions`.
+"""Limits the duration of watches, followed logs and tunnels (`servers[].sessions`).
 
 A session is a long-running request whose response has begun. It ends at `maxAge` (up to 10 % earlier, so that sessions
-that began together do not end together), and with `endWithCredential` when the credential that opened it is no longer
-accepted: it is authenticated again by the configuration in force every 10 s and after each reload. So an expired
-certificate or token, a removed CA or static token, a revocation list and a removed authenticator all end it. The proxy
-cannot know the expiry of a token that another server reviews: it is reviewed again when the cached result has expired.
-While a reviewer is unavailable, the session continues.
+that began together do not end together). With `endWithCredential` it also ends when its credential is no longer
+accepted: the credential is authenticated again by the configuration in force every 10 s and after each reload. So an
+expired certificate or token, a removed CA or static token, a revocation list and a removed authenticator all end the
+session. If another server reviews a token, its expiry is unknown, so it is reviewed again when the cached result has
+expired. While a reviewer is unavailable, the session continues.
 
-A watch ends cleanly, between two events; a tunnel is closed; a followed log is broken off, since its client would take
-a clean end for the end of the log.
+A watch ends cleanly, between two events. A tunnel is closed. A followed log is broken off, since its client would take
+a clean end as the end of the log.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 log = Logger(__name__)
 
-_JITTER = 0.1  # of maxAge
+_JITTER = 0.1  # fraction of maxAge
 _CHECK_INTERVAL = 10.0  # seconds between two authentications of a session
 _RELOAD_SPREAD = 2.0  # seconds over which all sessions are authenticated again after a reload
-_GRACE = 5.0  # seconds for a watch to reach the end of an event, and a tunnel to send what is queued
+_GRACE = 5.0  # seconds for a watch to reach the end of an event, and for a tunnel to send its queued data
 
 
 class Sessions:
-    """The sessions of the process whose length is limited."""
+    """The sessions of the process whose duration is limited."""
 
     __slots__ = ("_clock", "_open", "_random", "_requests", "_servers")
 
@@ -79,7 +79,7 @@ class Sessions:
             session.schedule_check(self._random() * _RELOAD_SPREAD)
 
     def server_of(self, request: Request) -> VirtualServer | None:
-        """Return the server in force for a request; None if it was removed, which ends the request elsewhere."""
+        """Return the server in force for a request; None if it was removed (other code then ends the request)."""
         return None if request.server is None else self._servers.get(request.server.name)
 
     @property
@@ -114,13 +114,13 @@ class _Session:
             checking.cancel()
 
     def schedule_check(self, delay: float) -> None:
-        """Authenticate again after `delay` seconds, in place of the scheduled check."""
+        """Authenticate again after `delay` seconds instead of the scheduled check."""
         if self._check is not None and self._check.active():
             self._check.cancel()
         self._check = self._sessions.clock.callLater(delay, self._start_check)
 
     def _start_check(self) -> None:
-        if self._checking is None:  # else a slow review of the token is under way
+        if self._checking is None:  # otherwise a slow review of the token is running
             checking = Deferred.fromCoroutine(self._reauthenticate())
             checking.addErrback(self._check_failed)
             if not checking.called:

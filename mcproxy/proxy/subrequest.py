@@ -1,7 +1,7 @@
 """Requests to members on behalf of one client's request to an aggregate.
 
-`send` uses `proxy.forward.Forward` over an exchange in memory: credentials, impersonation, retries, health and error
-texts are those of forwarded requests. `forward` streams the client's own request through.
+`send` uses `proxy.forward.Forward` with an in-memory exchange, so credentials, impersonation, retries, health checks
+and error texts are the same as for forwarded requests. `forward` streams the client's own request to a cluster.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from mcproxy.http.exchange import ServerConnection
 
 MAX_RESPONSE = 64 * 1024 * 1024
-"""Bytes of a response's body. A list may be large, but it is held in memory."""
+"""Maximum bytes of a response body. A list can be large, but it is held in memory."""
 
 _TARGET = re.compile(rb"/[!-\"$-~]*")  # no space, control character or fragment
 _ORIGIN = re.compile(rb"(?im)^(?:forwarded|x-forwarded-[a-z-]+|x-real-ip):[^\n]*\n")
 _METHOD = re.compile(rb"[A-Z]+")
 _FIELD_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _FIELD_VALUE = re.compile(rb"[\t -~\x80-\xff]*")
-#: Set by the forwarding path itself.
+#: Fields that the forwarding path sets itself.
 _FRAMING = frozenset({b"host", b"content-length", b"transfer-encoding", b"connection", b"upgrade", b"te", b"expect"})
 
 
@@ -61,12 +61,12 @@ async def send(
 ) -> MemberResponse:
     """Send a request with the identity of `parent`'s client to `plan.cluster`, and return the whole response.
 
-    `user` is the user at that cluster. `fields` are the end-to-end fields; those of identity and origin are always the
-    client's. None: all are the client's. `timeout` is in seconds for the whole response, in addition to those of the
-    forwarding path; `permit` is released when the request is over; `limit` is in bytes. Cancelling ends the request.
+    `user` is the user for that cluster. `fields` are the end-to-end fields (None: all fields of the client); fields of
+    identity and origin are always the client's. `timeout`, in seconds, is for the whole response, in addition to the
+    forwarding path's timeouts. `permit` is released at the end; `limit` is in bytes. Cancelling ends the request.
 
-    Raises StatusError: 502 to 504 if the cluster does not answer, or answers more than `limit`; ValueError for a target
-    or fields that would not make exactly one request.
+    Raises StatusError: 502 to 504 if the cluster does not answer, or with more than `limit`. Raises ValueError for a
+    target or fields that would not form exactly one request.
     """
     finished: Deferred[MemberResponse] = Deferred(lambda _: exchange.cancel())
     try:
@@ -94,7 +94,7 @@ async def send(
 
 
 Handle = Callable[["Request"], "Coroutine[Deferred[Any], Any, None]"]
-"""Answers a request, or begins to; raises StatusError."""
+"""Answers a request, or begins the answer; raises StatusError."""
 
 
 class StreamSink(Protocol):
@@ -102,10 +102,10 @@ class StreamSink(Protocol):
 
     @property
     def blocked(self) -> bool:
-        """Whether the reader does not take what is written."""
+        """Whether the reader does not accept more data now."""
 
     def head(self, status: int, fields: bytes) -> None:
-        """The head is there; `fields` are as of `http.exchange.Exchange.respond`."""
+        """The head has arrived; `fields` are as in `http.exchange.Exchange.respond`."""
 
     def data(self, data: bytes) -> None:
         """A piece of the body."""
@@ -131,9 +131,9 @@ async def fetch(
     name: str,
     limit: int = MAX_RESPONSE,
 ) -> MemberResponse:
-    """Return the whole response to another request of `parent`'s client, which `handle` answers like a client's.
+    """Return the whole response to another request of `parent`'s client; `handle` answers it like a client's request.
 
-    `name` names the responder in the message about a broken-off response. Raises as `send`; cancelling ends the
+    `name` is the responder's name in the message about a broken-off response. Raises as `send`; cancelling ends the
     request.
     """
     finished: Deferred[MemberResponse] = Deferred(lambda _: exchange.cancel())
@@ -147,9 +147,9 @@ async def fetch(
 def stream(
     parent: Request, handle: Handle, target: bytes, *, fields: Sequence[Header], name: str, sink: StreamSink
 ) -> Exchange:
-    """Begin another request of `parent`'s client as `fetch`, a GET; `sink` gets the response.
+    """Begin another GET request of `parent`'s client, as `fetch` does; `sink` gets the response.
 
-    `Exchange.cancel` of the returned exchange ends it; its handler must be paused while the sink is blocked.
+    `Exchange.cancel` of the returned exchange ends the request. Pause its handler while the sink is blocked.
     """
     exchange = _StreamExchange(_MemoryConnection(parent.exchange), _head(parent, b"GET", target, 0, fields), name, sink)
     exchange.long_running = True
@@ -170,7 +170,7 @@ def _made_for(
 
 
 def relay(parent: Request, response: MemberResponse) -> None:
-    """Answer the client with the response to another request of it."""
+    """Answer the client with the response to another request of the same client."""
     fields = parent.with_audit_id(b"".join([b"%b: %b\r\n" % field for field in response.fields]))
     if parent.response_fields:
         fields = replace_fields(fields, parent.response_fields)
@@ -178,7 +178,7 @@ def relay(parent: Request, response: MemberResponse) -> None:
 
 
 async def forwarded(request: Request, plan: Plan) -> None:
-    """Forward a request of `fetch` or `stream` according to a plan."""
+    """Forward a request from `fetch` or `stream` according to a plan."""
     request.cluster, request.plan = plan.cluster, plan
     forwarding = Forward(request, plan, request.exchange.head.target)
     waiting = forwarding.send()
@@ -190,15 +190,15 @@ async def _handled(request: _Subrequest, handle: Handle) -> None:
     try:
         await while_connected(request, Deferred.fromCoroutine(handle(request)))
     except CancelledError:
-        pass  # the client went away meanwhile
+        pass  # the client has disconnected
     except Exception as error:
         request.fail(error)
 
 
 async def forward(parent: Request, plan: Plan, user: UserInfo, target: bytes) -> None:
-    """Send the client's request to `plan.cluster` as `user`, and stream the response through unchanged.
+    """Send the client's request to `plan.cluster` as `user`, and stream the response unchanged to the client.
 
-    The exchange must have no handler yet. Returns when the request was handed on. Raises StatusError.
+    The exchange must not have a handler yet. Returns when the request was sent. Raises StatusError.
     """
     assert parent.exchange.handler is None
     parent.cluster, parent.plan, parent.user = plan.cluster, plan, user
@@ -221,7 +221,7 @@ async def _run(request: _Subrequest, plan: Plan, target: bytes) -> None:
 def _head(
     parent: Request, method: bytes, target: bytes, length: int, fields: Sequence[Header] | None = None
 ) -> RequestHead:
-    """Return the head; with `fields` it has these and the fields of origin."""
+    """Return the head of a subrequest; with `fields`, it has these and the fields of origin."""
     if not _TARGET.fullmatch(target) or not _METHOD.fullmatch(method):
         raise ValueError("not a method and a target of a request")
     client = parent.exchange.head
@@ -244,14 +244,14 @@ def _block(fields: Sequence[Header]) -> bytes:
 
 
 class _OfAnyListener(Protocol):
-    """A client's connection. In the keeper it has the link to a worker in place of a listener."""
+    """A client's connection. In the keeper it has the link to a worker instead of a listener."""
 
     @property
     def factory(self) -> object: ...
 
 
 class _MemoryConnection:
-    """The properties of a client's connection that a request reads."""
+    """The properties of a client's connection that a subrequest uses."""
 
     __slots__ = ("factory", "seconds", "wall_seconds")
 
@@ -295,10 +295,10 @@ class _MemoryExchange(Exchange):
         self.long_running = True
 
     def _unread_bodies(self) -> None:
-        """None: the body is counted at the client's exchange."""
+        """Return None: the client's exchange counts the body."""
 
     def pause_body(self) -> None:
-        """Do nothing: the body is in memory, and the connection to the member holds what was sent."""
+        """Do nothing: the body is in memory, and the connection to the member buffers sent data."""
 
     def resume_body(self) -> None:
         """As `pause_body`."""
@@ -421,7 +421,7 @@ class _Subrequest(Request):
         self._audit_id = parent.audit_id
 
     def with_audit_id(self, fields: bytes) -> bytes:
-        """Return the fields: they do not go to the client."""
+        """Return the fields unchanged, since they are not sent to the client."""
         return fields
 
     def refuse(self, refusal: StatusError, reason: str) -> None:

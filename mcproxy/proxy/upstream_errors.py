@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 log = Logger(__name__)
 
-_GO_STRING = r'"(?:[^"\\]|\\.)*"'  # as %q prints it: a name cannot end it
+_GO_STRING = r'"(?:[^"\\]|\\.)*"'  # as printed by %q, so that a name cannot end the string
 _CANNOT_IMPERSONATE = re.compile(
     rf'(?s)(?:[^\s"]+(?: {_GO_STRING})? is )?forbidden: User {_GO_STRING} cannot '
     r'(?:(?P<verb>impersonate(?:-on)?)(?::\S+)? resource "(?P<resource>[^"\\]*)" in API group "'
@@ -28,18 +28,18 @@ _CANNOT_IMPERSONATE = re.compile(
 )
 _MASTERS_REFUSED = ": impersonating the system:masters group is not allowed"  # by constrained impersonation
 _PLAIN_NAME = re.compile(r"[\w.-]*")
-_RETRY_AFTER = 1  # second; a kube-apiserver that has just started grants it then
-_MAX_RIGHTS = 16  # with separate log lines, per cluster
-_QUIET = 60.0  # seconds
-_MAX_MESSAGE = 1024  # characters
-_MAX_SHOWN = 300  # characters of a cluster's message in the log
+_RETRY_AFTER = 1  # second; a kube-apiserver that has just started grants the right by then
+_MAX_RIGHTS = 16  # maximum number of rights with separate log lines, per cluster
+_QUIET = 60.0  # seconds without the failure, after which it is logged again
+_MAX_MESSAGE = 1024  # maximum characters of a message
+_MAX_SHOWN = 300  # maximum characters of a cluster's message in the log
 
 
 def no_credential(request: Request, cluster: Cluster) -> StatusError:
-    """Return the refusal of a request for which the proxy has no usable credential; the credential's source has logged
-    why.
+    """Return the refusal for a request for which the proxy has no usable credential; the credential's source has logged
+    the cause.
 
-    Paths, commands and output of plugins are only for the log: the client may be unauthenticated.
+    Paths, commands and output of plugins are only for the log, since the client can be unauthenticated.
     """
     request.reason = "no_credential"
     return StatusError(503, f'cluster "{cluster.name}" is unavailable: the proxy has no usable credential for it')
@@ -48,7 +48,7 @@ def no_credential(request: Request, cluster: Cluster) -> StatusError:
 def refuse_proxy_unauthorized(request: Request, cluster: Cluster) -> None:
     """Answer a request that the cluster refused with 401 because it does not accept the proxy's credential.
 
-    A client that got this 401 would discard its own, good credential.
+    The 401 is not passed on, since the client would discard its own valid credential.
     """
     log.warn(
         "a cluster does not accept the proxy's own credential",
@@ -62,12 +62,12 @@ def refuse_proxy_unauthorized(request: Request, cluster: Cluster) -> None:
 
 
 def missing_impersonation_right(body: bytes) -> str:
-    """Return the message of a 403 to the *proxy*, which may not impersonate; "" for any other 403.
+    """Return the message of a 403 that refuses the *proxy* the right to impersonate; "" for any other 403.
 
-    As the proxy removes the client's own Impersonate-*, this can only concern the proxy. The texts are those of
+    Since the proxy removes the client's own Impersonate-*, it can only concern the proxy. The texts are those of
     kube-apiserver with and without ConstrainedImpersonation (recorded): `users "bob" is forbidden: User "mcproxy"
     cannot impersonate resource "users" …`, `pods is forbidden: User "mcproxy" cannot impersonate-on:user-info:list …`,
-    and of a path that is no resource's `forbidden: User "mcproxy" cannot impersonate-on:user-info:get path "/api"`
+    and for a non-resource path `forbidden: User "mcproxy" cannot impersonate-on:user-info:get path "/api"`
     (responsewriters.ForbiddenStatusError).
     """
     if b" cannot impersonate" not in body:  # the same in JSON and in protobuf
@@ -81,7 +81,7 @@ def missing_impersonation_right(body: bytes) -> str:
 def can_forge_refusal(info: RequestInfo) -> bool:
     """Return whether a request's path could forge the beginning of a 403's message.
 
-    A kube-apiserver quotes everything in the message except the path's group and resource, with which it begins.
+    A kube-apiserver's message begins with the path's group and resource, the only parts that it does not quote.
     """
     return _PLAIN_NAME.fullmatch(info.resource) is None or _PLAIN_NAME.fullmatch(info.group) is None
 
@@ -89,8 +89,8 @@ def can_forge_refusal(info: RequestInfo) -> bool:
 def refuse_impersonation_not_granted(request: Request, cluster: Cluster, message: str) -> None:
     """Answer a request that the cluster refused because the proxy itself may not impersonate; `message` is its 403's.
 
-    That 403 would mislead the client: it names another user. One line is logged for each missing right, and again only
-    after a minute in which it was not missing.
+    The 403 would mislead the client, since it names another user. Each missing right is logged once, and again only
+    after a minute without this failure.
     """
     found = _CANNOT_IMPERSONATE.match(message)
     assert found is not None
@@ -153,9 +153,9 @@ def refuse_redirect(request: Request, cluster: Cluster, endpoint: Endpoint) -> N
 
 
 def refuse_unanswered(request: Request, cluster: Cluster, endpoint: Endpoint, problem: Exception) -> None:
-    """Answer a request that was sent and got no answer, or a malformed one.
+    """Answer a request that was sent but got no answer, or a malformed answer.
 
-    Where the discovery of an API service hangs, the answer is 503, as kube-aggregator's: the service is unavailable.
+    If the discovery of an API service hangs, the answer is 503, as in kube-aggregator: the service is unavailable.
     """
     request.suspect_api_service()
     name = f'endpoint {endpoint.name} of cluster "{cluster.name}"'

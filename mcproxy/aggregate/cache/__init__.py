@@ -1,1 +1,1 @@
-"""Caches of members' objects: decoded once to bytes that are served as they are, with their recent history."""
+"""Caches of members' objects and their recent events. Each object is decoded once, to bytes that are served as is."""

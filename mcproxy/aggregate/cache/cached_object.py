@@ -1,4 +1,4 @@
-"""One cached object: its JSON split around `metadata.resourceVersion`, and what selectors and tables need of it."""
+"""One cached object: its JSON split around `metadata.resourceVersion`, and the fields for selectors and tables."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ CLUSTER_ANNOTATION = "resource.karmada.io/cached-from-cluster"
 class CachedObject(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """An object of one member. `{` + [type prefix] + `head` + resource version + `tail` is its JSON.
 
-    `gc=False` keeps 100,000 of them out of every garbage collection; an object refers to nothing that could refer to
-    it. `labels` is shared between objects that have the same: it is not changed.
+    `gc=False` keeps 100,000 objects out of every garbage collection; an object refers to nothing that could refer to
+    it. Objects with equal labels share one `labels` dictionary: do not change it.
     """
 
     namespace: str
     name: str
     uid: str
     version: int
-    """The member's own resourceVersion; of a deleted object that of its deletion."""
+    """The member's own resourceVersion; for a deleted object, the resourceVersion of its deletion."""
     head: bytes
     """JSON after the type prefix, up to and including `"resourceVersion":"`; it has the cluster's label and annotation.
     """
     tail: bytes
-    """JSON from the quote behind the version to the object's closing brace."""
+    """JSON from the quote after the version to the object's closing brace."""
     metadata_start: int
     """Where the value of `metadata` begins in `head`."""
     metadata_end: int
-    """Where it ends in `tail`."""
+    """Where the value of `metadata` ends in `tail`."""
     labels: dict[str, str]
     created: float
     """creationTimestamp, seconds since 1970; 0.0 without one."""
     cells: bytes | None
     """JSON array of the Table cells as the member printed them; None if it gave no Table."""
     printed: float
-    """When it printed them, seconds since 1970."""
+    """When the member printed the cells, seconds since 1970."""
 
     @property
     def key(self) -> str:
-        """The order of objects in lists: that of their keys in etcd, as a kube-apiserver lists them."""
+        """The sort key of lists, `namespace/name`: a kube-apiserver lists objects in the order of their etcd keys."""
         return f"{self.namespace}/{self.name}"
 
     @property
@@ -79,9 +79,9 @@ class EventType(Enum):
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
-    """One change of a store. `version` is where a watch that has seen it resumes.
+    """One change of a store. A watch that has seen the event resumes from `version`.
 
-    DELETED: `object` is the last state, with the deletion's version; `previous` the state before, as for MODIFIED.
+    DELETED: `object` is the last state with the deletion's version. `previous` is the state before, as for MODIFIED.
     """
 
     type: EventType
@@ -97,18 +97,18 @@ class LoggedEvent(msgspec.Struct, frozen=True, gc=False):
     shown_at: int
     """A client at this version has seen the event: the event's own version, or that of the list that showed it."""
     size: int
-    """Bytes that the event keeps in memory and the store itself no longer holds."""
+    """Bytes that only the event keeps in memory, since the store no longer holds them."""
     at: float
-    """When it came, seconds."""
+    """When the event arrived, seconds."""
 
 
 # -- the split ------------------------------------------------------------------------------------------------
 #
 # The split of an object's JSON around its resourceVersion, with the marks of its cluster put into its metadata.
 #
-# Nothing but the metadata's own fields is decoded. Their places follow from the lengths of keys and values: if these
-# add up to the length of the text, there is no white space, no escaped key and no key twice, which a search for text,
-# or two parsers, could read differently. An object where they do not add up is decoded and encoded again first.
+# Only the metadata's own fields are decoded. Their offsets follow from the lengths of keys and values. If these lengths
+# add up to the length of the text, the text has no white space, no escaped key and no duplicate key, all of which two
+# parsers could read differently. If they do not add up, the object is first decoded and encoded again.
 
 
 _LABELS = msgspec.json.Decoder(dict[str, str] | None)
@@ -124,7 +124,7 @@ class ClusterMarks:
     """Puts the label and the annotation of one member into its objects' metadata.
 
     Objects with equal labels share one dictionary and its strings, since labels repeat: most objects are replicas.
-    Both tables are bounded, so a member that sends ever new labels costs nothing but its objects.
+    Both tables are bounded, so a member that keeps sending new labels needs memory only for its objects.
     """
 
     __slots__ = ("_annotation", "_labels", "_member", "_strings", "no_annotations", "no_labels")
@@ -135,7 +135,7 @@ class ClusterMarks:
         self._labels: dict[bytes, tuple[dict[str, str], bytes]] = {}
         self._strings: dict[str, str] = {}
         self.no_labels = self._with_label({})
-        """The labels, and the field `labels`, of an object that has no labels at its member."""
+        """The labels, and the JSON of `labels`, of an object that has no labels in its member."""
         self.no_annotations = b'"annotations":{' + self._annotation + b"}"
 
     def shared(self, text: str) -> str:
@@ -148,9 +148,9 @@ class ClusterMarks:
         return known
 
     def labels(self, raw: bytes) -> tuple[dict[str, str], bytes]:
-        """Return the labels with the cluster's, and `"labels":{…}`; one of the same name is replaced.
+        """Return the labels with the cluster's label, and `"labels":{…}`; a label of the same name is replaced.
 
-        `raw` is the member's JSON. Raises msgspec.DecodeError for what is no object of strings.
+        `raw` is the member's JSON. Raises msgspec.DecodeError if it is not an object of strings.
         """
         known = self._labels.get(raw)
         if known is not None:
@@ -163,13 +163,13 @@ class ClusterMarks:
         return found
 
     def restored(self, labels: dict[str, str]) -> dict[str, str]:
-        """Return equal labels that other objects share: for those that were read from a file."""
+        """Return equal labels that other objects share; for labels that were read from a file."""
         return self.labels(_encode(labels))[0]
 
     def annotations(self, raw: bytes) -> bytes:
-        """Return `"annotations":{…}` with the cluster's; one of the same name is replaced, the others stay as bytes.
+        """Return `"annotations":{…}` with the cluster's annotation, which replaces one of the same name.
 
-        Raises ValueError (also msgspec.DecodeError) for what is no object of strings.
+        The bytes of other annotations stay. Raises ValueError (also msgspec.DecodeError) for any other JSON.
         """
         found = _ANNOTATIONS.decode(raw)
         if not found:
@@ -201,11 +201,11 @@ class ClusterMarks:
 
 
 MAX_OBJECT_BYTES = 8 * 1024 * 1024
-"""etcd takes 1.5 MB an object where it is not configured otherwise."""
+"""etcd accepts 1.5 MB per object by default."""
 MAX_DEPTH = 256
-"""Depth of objects and arrays. Python's decoders and encoders fail below a depth of 1,000, Go's at 10,000."""
+"""Maximum nesting depth. Python's decoders and encoders fail before a depth of 1,000 is reached, Go's at 10,000."""
 MAX_COMMAS = 1_000_000
-"""Elements of JSON in one object: each may take a hundred bytes while it is decoded, however short it is."""
+"""Maximum number of JSON elements in one object: even a short one can take a hundred bytes while it is decoded."""
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _MAX_NAME = 1024
 _VERSION = re.compile(rb'"[1-9][0-9]{0,19}"')
@@ -217,17 +217,17 @@ _VALUE = msgspec.json.Decoder(float_hook=json_float)
 _NULL = Raw(b"null")
 _TIME = msgspec.json.Decoder(datetime | None)
 _TEXT = msgspec.json.Decoder(str)
-# Built-in objects have the order of apimachinery's `metav1.ObjectMeta` in their metadata, others the alphabet's.
+# Metadata fields of built-in objects have the order of apimachinery's `metav1.ObjectMeta`, others are alphabetical.
 _BEHIND_ANNOTATIONS = frozenset({"ownerReferences", "finalizers", "managedFields"})
 _BEHIND_LABELS = _BEHIND_ANNOTATIONS | {"annotations"}
 
 
 class MalformedObject(ValueError):
-    """An object that no kube-apiserver sends. The message says what is wrong with it, without its content."""
+    """An object that no kube-apiserver sends. The message names the fault without the object's content."""
 
 
 class SplitObject(NamedTuple):
-    """What `split_object` found; the fields are those of `CachedObject`."""
+    """The result of `split_object`; the fields are those of `CachedObject`."""
 
     namespace: str
     name: str
@@ -242,14 +242,14 @@ class SplitObject(NamedTuple):
 
 
 def version_of(raw: bytes) -> int:
-    """Return the number of a resourceVersion in JSON. Raises MalformedObject for what is no positive 64-bit integer."""
+    """Return a JSON resourceVersion as a number. Raises MalformedObject if it is no positive 64-bit integer."""
     if not _VERSION.fullmatch(raw) or (version := int(raw[1:-1])) > _MAX_VERSION:
         raise MalformedObject("its resourceVersion is no positive integer of 64 bits")
     return version
 
 
 def canonical(item: bytes) -> bytes:
-    """Return the same JSON without white space and without keys twice (the last one stays, as in Go and Python)."""
+    """Return the same JSON without white space and duplicate keys (the last one stays, as in Go and Python)."""
     try:
         return _encode(_VALUE.decode(item))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -257,8 +257,8 @@ def canonical(item: bytes) -> bytes:
 
 
 def refuse_crowded(data: bytes, most: int = MAX_COMMAS) -> None:
-    """Raise MalformedObject for JSON with so many elements that decoding it takes far more memory than it has bytes,
-    and msgspec.DecodeError for what is no JSON.
+    """Raise MalformedObject for JSON with so many elements that decoding needs far more memory than the JSON's size,
+    and msgspec.DecodeError for data that is not JSON.
     """
     if len(data) > 2 * most and data.count(b",") > most:
         msgspec.json.decode(data, type=Raw)  # the search below is right only for valid JSON
@@ -267,7 +267,7 @@ def refuse_crowded(data: bytes, most: int = MAX_COMMAS) -> None:
 
 
 def checked_object(item: bytes) -> bytes:
-    """Return JSON that a decoder has accepted, on one line. Raises MalformedObject: too large, too deep, not UTF-8."""
+    """Return decodable JSON on one line. Raises MalformedObject if it is too large, too deep or not UTF-8."""
     if len(item) > MAX_OBJECT_BYTES:
         raise MalformedObject(f"it has {len(item)} bytes, more than {MAX_OBJECT_BYTES}")
     if not item.isascii():
@@ -275,7 +275,7 @@ def checked_object(item: bytes) -> bytes:
             item.decode()
         except UnicodeDecodeError:
             raise MalformedObject("it is not UTF-8") from None
-    if b"\n" in item or b"\r" in item:  # between tokens; a watch has an event in a line
+    if b"\n" in item or b"\r" in item:  # line breaks between tokens: each event of a watch must be one line
         item = canonical(item)
     try:
         refuse_deep(item, MAX_DEPTH)
@@ -287,9 +287,9 @@ def checked_object(item: bytes) -> bytes:
 def split_object(
     item: bytes, prefixes: tuple[bytes, ...], marks: ClusterMarks, *, drop_managed_fields: bool = False
 ) -> SplitObject:
-    """Split one object. `prefixes` are those that it may begin with (`"kind":"Pod","apiVersion":"v1",`).
+    """Split one object. `prefixes` are the possible first fields of the object (`"kind":"Pod","apiVersion":"v1",`).
 
-    An object without kind and apiVersion, as items of built-in lists are, is taken as well. Raises MalformedObject.
+    An object without kind and apiVersion, like the items of built-in lists, is accepted, too. Raises MalformedObject.
     """
     try:
         refuse_crowded(item)
@@ -307,12 +307,12 @@ def split_object(
         return _split(item, len(prefix), fields, metadata, plain, marks, drop_managed_fields)
     except MalformedObject:
         raise
-    except (ValueError, RecursionError) as error:  # msgspec's and those of UTF-8 are ValueErrors
+    except (ValueError, RecursionError) as error:  # msgspec's errors and UTF-8 errors are ValueErrors
         raise MalformedObject(f"it cannot be decoded: {str(error)[:200]}") from None
 
 
 def object_identity(item: Raw | bytes) -> tuple[str, str, int]:
-    """Return namespace, name and version of an object whose rest may be anything. Raises ValueError, RecursionError."""
+    """Return namespace, name and version of an object; other fields are ignored. Raises ValueError, RecursionError."""
     metadata = _FIELDS.decode(_FIELDS.decode(item).get("metadata", _NULL))
     for key in ("name", "resourceVersion"):
         if key not in metadata:
@@ -331,7 +331,7 @@ def _check_name(text: str) -> None:
 def _length(fields: dict[str, Raw]) -> int:
     """Return the length of a JSON object with these fields if it has no white space and no escapes in its keys.
 
-    White space, an escape and a key that stands twice each make the text longer, never shorter.
+    White space, escapes and duplicate keys each make the text longer, never shorter.
     """
     return sum(map(len, fields)) + sum(map(len, fields.values())) + 4 * len(fields) + 1
 

@@ -1,7 +1,7 @@
-"""Decoding of what a member sends for one store: pages of a List or Table, and lines of a watch, in both forms.
+"""Decodes the responses of a member for one store: pages of a List or Table, and lines of a watch of either form.
 
-A member is trusted no more than a client: every item that is not an object of the resource becomes a `MalformedItem`,
-and the list or watch continues without that object.
+A member is not trusted more than a client is. Every item that is not an object of the resource becomes a
+`MalformedItem`, and the list or watch continues without that object.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 """Annotation of the bookmark that ends the initial events of a WatchList (KEP-3157)."""
 _MAX_CONTINUE = 16 * 1024
 _MAX_MESSAGE = 1024
-_MAX_PAGE_COMMAS = 4_000_000  # of 64 MB, with objects as small as they can be, a quarter
+_MAX_PAGE_COMMAS = 4_000_000  # about a quarter of those in a page of 64 MB with the smallest possible objects
 _LIST_KIND = re.compile(r"[A-Za-z][A-Za-z0-9]{0,252}", re.ASCII)
 _TABLE_GROUP = "meta.k8s.io/"
 _NULL = Raw(b"null")
 DEEPER = b'"\\u0000nested too deeply to be read"'
-"""Replaces a value that is nested too deeply in an object."""
+"""The replacement of a value that is nested too deeply in an object."""
 KEPT_LEVELS = 16
-"""The parts of an event or page that are read have a depth of at most ten: rows, their objects, and lists in their
-metadata.
+"""Levels that are not replaced. The decoded parts of an event or page (rows, their objects, lists in the objects'
+metadata) have a depth of at most ten.
 """
 
 
@@ -53,10 +53,10 @@ class DeeplyNested(MalformedResponse):
 
 @dataclass(frozen=True, slots=True)
 class MalformedItem:
-    """An item of a page, or the object of an event, that was left out; `message` says why, in one short line.
+    """An item of a page, or the object of an event, that was left out; `message` is the reason in one short line.
 
-    `columns` as in ObjectEvent: only the first event of a watch brings them, whatever its object is. `key`
-    (`namespace/name`) and `version` are the object's, as far as they can be read: "" and 0 else. `type` is the event's.
+    `columns` is as in ObjectEvent: only the first event of a watch has it, even if its object is malformed. `key`
+    (`namespace/name`) and `version` are the object's, or "" and 0 if they cannot be read. `type` is the event's.
     """
 
     message: str
@@ -77,8 +77,8 @@ class ObjectEvent:
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
-    """BOOKMARK: the watch has seen everything up to `version`. `columns` as in ObjectEvent: with a WatchList of nothing
-    they stand here alone.
+    """BOOKMARK: the watch has seen everything up to `version`. `columns` is as in ObjectEvent: in a WatchList without
+    objects only the bookmark carries it.
     """
 
     version: int
@@ -100,9 +100,9 @@ WatchEvent = ObjectEvent | Bookmark | WatchError | MalformedItem
 
 
 class ListPage:
-    """One page of a list. Iterating decodes one object after the other, so a caller can do it in slices.
+    """One page of a list. Iteration decodes one object after the other, so a caller can decode in slices.
 
-    It holds the page's bytes as long as it lives.
+    A ListPage keeps the page's bytes in memory as long as it exists.
     """
 
     def __init__(self, decoder: ObjectDecoder, page: WirePage, printed: float) -> None:
@@ -127,9 +127,9 @@ class ListPage:
 
 
 class ObjectDecoder:
-    """Makes the objects of one store: of one member, resource and namespace (`namespace` "" is all).
+    """Decodes the objects of one store: of one member, resource and namespace (`namespace` "": all namespaces).
 
-    `type_prefix` and `items_typed` are guesses until the first object or list has shown how the member writes them.
+    `type_prefix` and `items_typed` are guesses until the first object or list shows the form that the member writes.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class ObjectDecoder:
         self._seen = False
 
     def restore(self, list_kind: str, items_typed: bool) -> None:
-        """Restore what was known before a restart about how the member writes lists and objects."""
+        """Restore the form of the member's lists and objects that was known before a restart."""
         if not self._seen:
             self.list_kind = list_kind
             self._order_seen(items_typed)
@@ -159,7 +159,7 @@ class ObjectDecoder:
     def decode_page(self, data: bytes, now: float) -> ListPage:
         """Read one page: a List, or a Table with includeObject=Object. `now` is seconds since 1970.
 
-        Raises MalformedResponse for anything else, and its subclass DeeplyNested for a page that no decoder takes.
+        Raises MalformedResponse for any other body, and its subclass DeeplyNested for a page too deep for the decoder.
         """
         try:
             refuse_crowded(data, _MAX_PAGE_COMMAS)
@@ -189,7 +189,7 @@ class ObjectDecoder:
         return found
 
     def decode_event(self, line: bytes, now: float) -> WatchEvent:
-        """Read one line of a watch; `now` is seconds since 1970. Raises MalformedResponse for what is no event."""
+        """Read one line of a watch; `now` is seconds since 1970. Raises MalformedResponse if the line is no event."""
         try:
             return self._decode_event(line, now)
         except RecursionError:
@@ -285,7 +285,7 @@ class ObjectDecoder:
     def _bookmark(self, raw: Raw) -> Bookmark:
         found = msgspec.json.decode(raw, type=BookmarkObject)
         annotations = found.metadata.annotations
-        if found.rows:  # of a Table: the annotation is in the object of its only row
+        if found.rows:  # a Table: the annotation is in the object of its only row
             row = msgspec.json.decode(found.rows[0], type=Row)
             annotations = msgspec.json.decode(row.object, type=BookmarkObject).metadata.annotations
         return Bookmark(
@@ -306,7 +306,7 @@ def _is_table(raw: Raw) -> bool:
 
 
 def _columns(raw: Raw) -> bytes | None:
-    """Return the columnDefinitions; None where there are none, as in all events of a watch after the first."""
+    """Return the columnDefinitions, or None without any, as in all events of a watch after the first."""
     columns = bytes(raw)
     return checked_object(columns) if columns[:1] == b"[" else None
 
@@ -346,7 +346,7 @@ def _error(raw: Raw) -> WatchError:
     return WatchError(found.code, found.reason[:64], found.message[:_MAX_MESSAGE], max(0, min(seconds, 3600)))
 
 
-# -- what is decoded ------------------------------------------------------------------------------------------
+# -- decoded structures ---------------------------------------------------------------------------------------
 
 
 class PageMeta(msgspec.Struct):

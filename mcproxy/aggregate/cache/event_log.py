@@ -1,4 +1,4 @@
-"""The recent events of one store: watches resume from them, and earlier states are computed from them."""
+"""The recent events of one store, as a watch cache: watches resume from them; earlier states are computed from them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from mcproxy.aggregate.cache.sequence import ObjectSequence, key_of
 from mcproxy.aggregate.resource_version.reader import Expired
 
 NEVER = 2**64
-"""Above every version: the floor of a log from which nothing can be resumed."""
+"""A number above every version: the floor of a log from which no watch can resume."""
 EVENTS_BUDGET = 128 * 1024 * 1024
 """Bytes that the logs of all stores of a process hold at most (`Reflectors`)."""
-_ENTRY = 512  # bytes of an event itself, about, as the budget counts it
+_ENTRY = 512  # approximate bytes of an event without its object, for the budget
 
 
 @dataclass(frozen=True, slots=True)
 class EventLogLimits:
-    """Bounds of one store's log: the number of events, and the bytes of states that only they hold.
+    """Bounds of one store's log: the number of events, and the bytes of object states that only events hold.
 
-    Events older than `age` seconds are dropped as new ones or bookmarks come, but for the last `min_events`: a
-    kube-apiserver forgets after 5 to 10 minutes (etcd is compacted), and keeps the last 100 in its watch cache.
+    When an event or bookmark arrives, events older than `age` seconds are dropped, except the last `min_events`. A
+    kube-apiserver forgets events after 5 to 10 minutes (etcd compaction), and keeps the last 100 in its watch cache.
     """
 
     events: int = 10_000
@@ -36,17 +36,17 @@ class EventLogLimits:
 
 
 class EventLog:
-    """Events in order of arrival, each with the version from which on a client has certainly seen it.
+    """Events in order of arrival, each with the lowest version at which a client has certainly seen it.
 
-    A list that follows a break shows that objects have gone or changed, not when. So a watch cannot be resumed here
-    (410) from a version within the break, which another replica may have given to a client; it can from the versions at
-    both ends.
+    A relist after a gap in the watch shows which objects were deleted or changed, but not when. So a watch cannot
+    resume (410) from a version inside the gap, which a client can have from another replica. It can resume from the
+    versions at both ends.
     """
 
     __slots__ = ("_budget", "_entries", "_floor", "_gaps", "_limits", "_size")
 
     def __init__(self, limits: EventLogLimits, budget: MemoryBudget | None = None) -> None:
-        """`budget` is one for many logs."""
+        """`budget` is shared by many logs."""
         self._limits = limits
         self._budget = budget
         self._entries: deque[LoggedEvent] = deque()
@@ -59,12 +59,12 @@ class EventLog:
 
     @property
     def size(self) -> int:
-        """Bytes of states that only the log holds."""
+        """Bytes of object states that only the log holds."""
         return self._size
 
     @property
     def newest(self) -> float | None:
-        """When the newest event came, seconds; None of an empty log."""
+        """When the newest event arrived, seconds; None if the log is empty."""
         return self._entries[-1].at if self._entries else None
 
     @property
@@ -73,14 +73,14 @@ class EventLog:
         return self._floor
 
     def reset(self, version: int) -> None:
-        """Forget everything: nothing before `version` can be resumed from."""
+        """Forget everything: watches can resume only from `version` or later."""
         self._entries.clear()
         self._size, self._gaps = 0, []
         self._floor = version
         self._account()
 
     def append(self, event: Event, shown_at: int, now: float) -> None:
-        """Add an event; `shown_at` is its version or that of the list that showed it, not lower than any before."""
+        """Add an event; `shown_at` is its version or that of the list that showed the change. It never decreases."""
         size = _size(event)
         self._entries.append(LoggedEvent(event, shown_at, size, now))
         self._size += size
@@ -138,7 +138,7 @@ class EventLog:
             self._gaps = [gap for gap in self._gaps if gap[1] > self._floor]
 
     def give_way(self) -> bool:
-        """Forget the oldest event, for the budget; False if there is none."""
+        """Forget the oldest event to save memory; False if there is none."""
         if not self._entries:
             return False
         self._drop_first()
@@ -165,10 +165,10 @@ def _size(event: Event) -> int:
 
 
 # -- the memory of all logs -----------------------------------------------------------------------------------
-# A bound on the bytes that many holders keep together; each holder has a bound of its own, too.
+# A bound on the total bytes of many holders; each holder has its own bound, too.
 
 
-_TRIED_HOLDERS = 16  # of each size class, while the asked holders cannot forget anything
+_TRIED_HOLDERS = 16  # holders tried in each size class while they cannot forget anything
 
 
 class Holder(Protocol):
@@ -179,11 +179,11 @@ class Holder(Protocol):
 
 
 class MemoryBudget:
-    """At most `limit` bytes over all holders.
+    """Limits the total of all holders to `limit` bytes.
 
-    Beyond it the largest holder forgets its oldest item; holders of about the same size (within a factor of two) take
-    turns. So a busy holder never empties the small ones. All steps are O(1), the search for the largest holder in 64
-    classes of size.
+    Above the limit, the largest holder forgets its oldest item. Holders of similar size (within a factor of two) take
+    turns. So a busy holder never empties small holders. All steps are O(1): the largest holder is searched in 64 size
+    classes.
     """
 
     def __init__(self, limit: int) -> None:
@@ -194,7 +194,7 @@ class MemoryBudget:
         self._busy = False
 
     def changed(self, holder: Holder, size: int) -> None:
-        """A holder keeps `size` bytes now; 0 forgets it."""
+        """Record that a holder now keeps `size` bytes; 0 removes the holder."""
         before = self._sizes.pop(holder, 0)
         if before.bit_length() != size.bit_length():
             if before:
@@ -217,7 +217,7 @@ class MemoryBudget:
             for holder in tuple(islice(self._classes.get(number, ()), _TRIED_HOLDERS)):
                 gave = holder.give_way()
                 same = self._classes.get(number, {})
-                if holder in same:  # the next time it is another one's turn
+                if holder in same:  # next time it is another holder's turn
                     del same[holder]
                     same[holder] = None
                 if gave:

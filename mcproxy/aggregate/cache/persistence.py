@@ -1,7 +1,7 @@
-"""Stores on disk: saved from a snapshot and read again after a restart, so that they serve while members are away.
+"""Saves stores to disk and restores them after a restart, so that their objects are served while members are away.
 
-A file is a `state_file`; its payload are frames of msgpack with their length before them (four bytes, big-endian): a
-description of the store, then its chunks of objects.
+A file is a `state_file`. Its payload is a series of msgpack frames, each after its length (four bytes, big-endian):
+first a description of the store, then its chunks of objects.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CHUNK = msgspec.msgpack.Decoder(list[CachedObject])
 
 
 class SavedStore(msgspec.Struct, frozen=True, array_like=True):
-    """What describes a saved store; the first five fields say whose it is."""
+    """The description of a saved store; the first five fields identify the store."""
 
     member: str
     gvr: GroupVersionResource
@@ -56,7 +56,7 @@ class SavedStore(msgspec.Struct, frozen=True, array_like=True):
 class StoreFiles:
     """The folder of saved stores; writes and reads one store at a time, in a thread.
 
-    Core secrets are only written, and only read, where `secrets` is given; without it a file with them is removed.
+    Core secrets are written and read only with `secrets=True`; without it, a file with secrets is removed.
     """
 
     def __init__(self, folder: Path, in_thread: Callable[..., Deferred[Any]] = deferToThread) -> None:
@@ -104,9 +104,9 @@ class StoreFiles:
         return True
 
     async def load(self, store: Store, *, secrets: bool = False) -> str | None:
-        """Restore a store; returns the UID of the cluster whose objects these are ("" if unknown), None for nothing.
+        """Restore a store; returns the UID of the objects' cluster ("" if unknown), or None if nothing is restored.
 
-        Nothing is restored if the store has had a list meanwhile.
+        Nothing is restored if the store has already got a list.
         """
         path = self.path_of(store)
         if not may_be_saved(store.resource.gvr, secrets=secrets):
@@ -179,7 +179,7 @@ def write(path: Path, state: SavedStore, chunks: tuple[Chunk, ...]) -> None:
 
 
 def read(path: Path, wanted: SavedStore) -> tuple[SavedStore, ObjectSequence] | None:
-    """Read a state; may run in a thread. None if there is none for `wanted`; a broken file is put aside."""
+    """Read a state; can run in a thread. Returns None if the file is not for `wanted`; a broken file is put aside."""
     file = state_file.open_checked(path, _KIND, _VERSION)
     if file is None:
         return None
@@ -187,7 +187,7 @@ def read(path: Path, wanted: SavedStore) -> tuple[SavedStore, ObjectSequence] | 
         try:
             state = msgspec.msgpack.decode(_frame(file) or b"", type=SavedStore)
             if _identity(state) != _identity(wanted):
-                return None  # saved with another setting: it is listed again
+                return None  # saved with another setting: the reflector lists again
             return state, ObjectSequence.from_sorted(list(_objects(file, ClusterMarks(state.member))))
         except (ValueError, OSError) as error:
             state_file.put_aside(path, f"its contents have another form: {error}")

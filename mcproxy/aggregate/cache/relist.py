@@ -1,4 +1,4 @@
-"""Replaces the objects of a store by those of a new list, and makes events of the difference."""
+"""Replaces the objects of a store by those of a new list, and makes events from the differences."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from mcproxy.aggregate.cache.sequence import ObjectSequence, fingerprint_part, k
 
 
 class Relist:
-    """Collects the objects of a relist; nothing of it is visible before `commit`.
+    """Collects the objects of a relist; readers see none of them before `commit`.
 
-    Lists come in the order of the keys, so each object is compared as it comes, in one pass over the old ones, and one
-    that has not changed is not kept twice. Set `columns` (JSON of columnDefinitions) before the objects that were
-    printed for them.
+    Lists arrive in key order, so each object is compared on arrival, in one pass over the old objects. An unchanged
+    object is not kept twice. Set `columns` (JSON of columnDefinitions) before adding objects whose cells were printed
+    for these columns.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class Relist:
         self._cursor: Iterator[CachedObject] = iter(objects)
         self._next = next(self._cursor, None)
         self._items: list[CachedObject] = []
-        self._fingerprint: int | None = 0  # of the objects so far; None if not known
+        self._fingerprint: int | None = 0  # of the objects added so far; None if unknown
         self._last = ""
         self._unordered: list[CachedObject] = []
         self._deleted: set[str] = set()
@@ -75,7 +75,7 @@ class Relist:
 
     def leave_out(self, key: str) -> None:
         """Note an object of the list that cannot be parsed."""
-        if key <= self._last:  # it may have come before, in a readable state
+        if key <= self._last:  # it may have been added before, in a readable state
             self._deleted.add(key)
         self.unreadable.add(key)
 
@@ -101,11 +101,11 @@ class Relist:
         return max((item.version for _, item in self._changed), default=0)
 
     def events(self, known: int) -> Iterator[Event]:
-        """Yield the difference: first the objects that are gone, at the version `known` (the last one before the list),
-        then the changes in order of their versions.
+        """Yield the differences: first the deleted objects at the version `known` (the last one before the list), then
+        the changes in order of their versions.
 
-        So a client that has seen any part of it can resume from there at any replica and loses nothing: objects that
-        are gone existed at `known`, and the client has seen the changes up to the version at which it resumes.
+        So a client that has seen some of these events can resume at any replica without loss: deleted objects still
+        existed at `known`, and the client has seen the changes up to the version from which it resumes.
         """
         for old in self._removed:
             yield Event(EventType.DELETED, known, old.deleted_at(known), old)
@@ -127,7 +127,7 @@ class Relist:
         return item
 
     def _compare_again(self) -> None:
-        """Compare all objects, for a list that was not in the order of its keys."""
+        """Compare all objects, since the list was not in key order."""
         old = {key_of(item): item for item in self._old}
         new = {key_of(item): item for item in (*self._items, *self._unordered)}
         for key in self._deleted:
@@ -149,7 +149,7 @@ MAX_UNREADABLE = 10_000
 class UnreadableObjects:
     """Keys (`namespace/name`) of objects: at most MAX_KEYS, and whether there are more.
 
-    `overflown`: there have been more, so no unknown object can be said not to exist.
+    `overflown`: there were more keys, so any unknown object may exist.
     """
 
     __slots__ = ("_keys", "_namespaces", "overflown")
@@ -171,7 +171,7 @@ class UnreadableObjects:
         return key in self._keys
 
     def may_have(self, namespace: str, name: str) -> bool:
-        """Whether an object of that name is or may be unreadable; `namespace` "": any, or a cluster-scoped object."""
+        """Whether an object of that name can be unreadable; `namespace` "": in any namespace, or cluster-scoped."""
         if self.overflown or f"{namespace}/{name}" in self._keys:
             return True
         return not namespace and any(key.endswith(f"/{name}") for key in self._keys)
@@ -197,5 +197,5 @@ class UnreadableObjects:
                 del self._namespaces[namespace]
 
     def count(self, namespace: str) -> int:
-        """Return how many there are in a namespace, "" for all of them."""
+        """Return the number of keys in a namespace, "" for all namespaces."""
         return len(self._keys) if not namespace else self._namespaces.get(namespace, 0)

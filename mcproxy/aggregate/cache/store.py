@@ -1,7 +1,7 @@
 """The cached objects of one resource of one member, their recent events, and the listeners to changes.
 
-Only its reflector writes to a store. Everything that it serves is immutable, so readers keep snapshots while it
-changes.
+Only its reflector writes to a store. All data that a store serves is immutable, so readers can keep snapshots while the
+store changes.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ _log = Logger(__name__)
 
 
 class OutOfOrder(ValueError):
-    """A list or an event that is older than what the store has seen: the reflector must list again."""
+    """A list or an event is older than the store's version: the reflector must list again."""
 
 
 class StoreListener(Protocol):
     """Gets each change after the store has changed, in the order of the changes."""
 
     def store_event(self, store: Store, event: Event) -> None:
-        """One change. `store.version` is the event's here, also amid the difference that a relist made."""
+        """One change. `store.version` is the event's version during the call, also for the events of a relist."""
 
     def store_progress(self, store: Store) -> None:
-        """The version moved without an event, the store has become synced, available or unavailable, or another watch
-        of it is followed.
+        """The version moved without an event, the store became synced, available or unavailable, or its reflector
+        follows another watch.
 
-        When it becomes synced no events tell what it holds, which may be 100,000 objects: that is in the snapshot.
+        When a store becomes synced, no events report its objects (up to 100,000): read them from the snapshot.
         """
 
 
 class Store:
-    """The cache of one (member, resource, namespace); `namespace` "" is all.
+    """The cache of one (member, resource, namespace); `namespace` "" is all namespaces.
 
     `synced`: it has a complete state. `version`: the member's resourceVersion up to which the store has certainly seen
-    everything: that of the last event or bookmark of a watch, or of a list. What a probe and a following silence
-    suggest is never part of it (`presume`), so clients may be told it. `last_sign` is the time of the last event,
-    bookmark, list or presumption, seconds of `clock`; `unavailable_since` is a date. `refused`: it is unavailable
-    because the member does not let the proxy list or watch (401, 403). `columns` are the columnDefinitions (JSON) that
-    the cells of its objects were printed for, None if the member gives no Tables. `warnings` are the texts that the
-    member's lists and watches came with: of a deprecated version, for one.
+    everything, from the last event or bookmark of a watch, or from a list. Versions that are only presumed from a probe
+    (`presume`) do not count, so clients may get `version`. `last_sign` is the time of the last event, bookmark, list or
+    presumption, seconds of `clock`; `unavailable_since` is a date. `refused`: it is unavailable because the member does
+    not let the proxy list or watch (401, 403). `columns` are the columnDefinitions (JSON) for which the cells of its
+    objects were printed, None if the member sends no Tables. `warnings` are the Warning texts of the member's lists and
+    watches, e.g. about a deprecated version.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Store:
         limits: EventLogLimits = EventLogLimits(),  # noqa: B008  a frozen value
         budget: MemoryBudget | None = None,
     ) -> None:
-        """`budget` is one for the event logs of many stores."""
+        """`budget` is shared by the event logs of many stores."""
         self.member = member
         self.resource = resource
         self.namespace = namespace
@@ -81,18 +81,18 @@ class Store:
         self.unavailable_cause = ""
         self.refused = False
         self.answered = False
-        """Whether the member has answered a list or a watch since the store was made; before that, its objects may be
-        restored ones.
+        """Whether the member has answered a list or a watch since the store was created. Before that, the objects may
+        come from disk.
         """
         self.last_sign = 0.0
-        self.lists = 0  # lists that were complete, the first one included
+        self.lists = 0  # number of complete lists, including the first one
         self.size = 0  # bytes of the objects of the newest state
         self.replaced = 0
-        """Bytes of all object states that were replaced since the start. The growth since a snapshot was taken is the
-        most that the snapshot keeps in memory.
+        """Bytes of all object states that were replaced since the start. A snapshot keeps in memory at most the growth
+        of this number since the snapshot was taken.
         """
         self.generation = 0
-        """Grows with every `clear`: snapshots of an earlier number may no longer be shown."""
+        """Grows with every `clear`: snapshots of an earlier generation must not be shown any more."""
         self.older = False
         """The member was put back to an older state, which has not been listed yet."""
         self._clock = clock
@@ -107,7 +107,7 @@ class Store:
         self._presumed = 0
         self._owed = 0
         self._undone = 0
-        """While not None: up to this version the member may have had another state before it was put back."""
+        """If not None: up to this version the member may have had another state before it was put back."""
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -129,12 +129,12 @@ class Store:
 
     @property
     def last_event(self) -> float | None:
-        """When the newest change came, seconds of the clock; None if none is known."""
+        """When the newest change arrived, seconds of the clock; None if no change is known."""
         return self._log.newest
 
     @property
     def events_size(self) -> int:
-        """Bytes of earlier states that only the events hold."""
+        """Bytes of earlier object states that only the event log holds."""
         return self._log.size
 
     def get(self, namespace: str, name: str) -> CachedObject | None:
@@ -146,7 +146,7 @@ class Store:
         return sequence.Snapshot(self, self._state_version, self._objects, self.columns)
 
     def snapshot_at(self, version: int) -> Snapshot:
-        """Return the state at `version`; the present one if that has not been reached yet.
+        """Return the state at `version`; the present state if the store has not reached `version` yet.
 
         Raises Expired if the log does not reach back so far.
         """
@@ -155,14 +155,14 @@ class Store:
         return sequence.Snapshot(self, version, self._log.undone(self._objects, version), self.columns)
 
     def events_after(self, version: int) -> Sequence[Event]:
-        """Return every change that a watch from `version` has to see, in order.
+        """Return all changes for a watch from `version`, in order.
 
         Raises Expired if the log does not reach back so far, or if the member was not followed at that version.
         """
         return self._log.after(version)
 
     def subscribe(self, listener: StoreListener) -> Callable[[], None]:
-        """Tell `listener` of every change from now on; returns what ends that."""
+        """Notify `listener` of every later change; returns a function that unsubscribes."""
         number = self._next_number
         self._next_number += 1
         self._listeners[number] = listener
@@ -180,12 +180,12 @@ class Store:
 
     @property
     def presumed_version(self) -> int:
-        """The version that it has, or is presumed to have (`presume`)."""
+        """The version that the store has reached, or is presumed to have reached (`presume`)."""
         return self.version if self.lacks(self._presumed) else max(self.version, self._presumed)
 
     def owe(self, version: int) -> None:
-        """Note that the collection changed at `version`, as the member's answer to a write says. Until that change has
-        arrived, no version from there on is presumed to be seen.
+        """Note that the collection changed at `version`, according to the member's answer to a write. Until this change
+        arrives, `version` and later versions are not presumed to be seen.
         """
         self._owed = max(self._owed, version)
 
@@ -194,7 +194,7 @@ class Store:
         return self.version < self._owed <= version
 
     async def when_current(self, version: int, timeout: float) -> bool:
-        """As `when_version`, but a presumed version is enough: for a read that must be as new as the present."""
+        """As `when_version`, but a presumed version is enough: for a read of the member's present state."""
         if self.synced and self.presumed_version >= version:
             return True
         return await self.waiters.wait(version, timeout, proven=False)
@@ -206,16 +206,16 @@ class Store:
     # The writer's side
 
     def replace(self) -> Relist:
-        """Begin a relist; one that was begun before and not committed is forgotten."""
+        """Begin a relist; an earlier relist that was not committed is dropped."""
         self._relist = Relist(self._objects, self.columns, self._replaced, self._aborted)
         return self._relist
 
     def apply(self, event_type: EventType, item: CachedObject) -> None:
-        """Apply one event of the member's watch. Its type for clients follows from what the store holds. A relist that
-        was begun before can no longer be committed.
+        """Apply one event of the member's watch. The event's type for clients depends on the objects in the store. A
+        relist that was begun before can no longer be committed.
 
         An event that the store has already seen is ignored. Raises OutOfOrder for an unseen event that is older than
-        what the store has seen, and for any event before the first list.
+        the store's version, and for any event before the first list.
         """
         if not self.synced:
             raise OutOfOrder("an event before the first list")
@@ -250,7 +250,7 @@ class Store:
                 events = [Event(EventType.ADDED, item.version, item, None)]
             elif known.uid == item.uid:
                 events = [Event(EventType.MODIFIED, item.version, item, known)]
-            else:  # the deletion of an object of the same name was not seen
+            else:  # the watch missed the deletion of an earlier object of the same name
                 events = [
                     Event(EventType.DELETED, self.version, known.deleted_at(self.version), known),
                     Event(EventType.ADDED, item.version, item, None),
@@ -263,9 +263,9 @@ class Store:
         self._wake()
 
     def leave_out(self, event_type: EventType, key: str, version: int) -> None:
-        """Apply an event of an object that cannot be parsed: its old state is no longer shown either.
+        """Apply an event of an object that cannot be parsed: its old state is removed from the store, too.
 
-        To watchers it is deleted. Raises OutOfOrder as `apply` does.
+        Watchers get a DELETED event. Raises OutOfOrder as `apply` does.
         """
         known = self._objects.get(key)
         if known is not None:
@@ -280,7 +280,7 @@ class Store:
             self.unreadable.add(key)
 
     def progress(self, version: int) -> None:
-        """Take a bookmark of a watch of the member; an older version changes nothing."""
+        """Apply a bookmark of the member's watch; an older version changes nothing."""
         self.last_sign = self._clock.seconds()
         if self.synced and version > self.version:
             self._state_version = version
@@ -289,9 +289,9 @@ class Store:
             self._reached(version)
 
     def presume(self, version: int) -> None:
-        """Presume that everything up to `version` was seen, as the answer of a probe and the silence after it suggest.
+        """Presume that everything up to `version` was seen, since no event arrived after a probe returned `version`.
 
-        Reads that are to be as new as now are answered then (`when_current`). `version` of the store stays.
+        Reads of the present state (`when_current`) are answered then. The store's own `version` stays.
         """
         self.last_sign = self._clock.seconds()
         if self.synced and version > self._presumed:
@@ -299,13 +299,13 @@ class Store:
             self._wake()
 
     def presume_nothing(self) -> None:
-        """Forget what was presumed: the watch whose silence suggested it has ended."""
+        """Forget the presumed version: the watch on whose silence it was based has ended."""
         self._presumed = 0
 
     def take_columns(self, columns: bytes) -> bool:
         """Set the columnDefinitions for which the member prints cells from now on.
 
-        Returns False, with no change, if there are objects whose cells were printed for others: they are listed again.
+        Returns False and changes nothing if the store has objects with cells for other columns: the caller lists again.
         """
         if columns != self.columns:
             if len(self._objects):
@@ -314,7 +314,7 @@ class Store:
         return True
 
     def followed(self) -> None:
-        """Note that a watch is followed from now on: if the member was put back to an older state, that shows now."""
+        """Note that a watch is followed from now on: a member that was put back to an older state is detected now."""
         self._tell_progress()
 
     def available(self) -> None:
@@ -325,8 +325,8 @@ class Store:
             self._tell_progress()
 
     def unavailable(self, cause: str, *, refused: bool = False) -> None:
-        """Note that the member is not followed, from now on unless it was not before; `cause` (one line) is the newest
-        cause.
+        """Note that the member is not followed. The first call of an outage sets its begin; `cause` (one line) is the
+        newest cause.
         """
         self.refused = refused
         if self.unavailable_since is None:
@@ -344,9 +344,9 @@ class Store:
         self._empty(list(self._objects))
 
     def put_back(self) -> None:
-        """Forget everything: the member's state is older than the one seen before, as after a restored backup.
+        """Forget everything: the member's state is older than the one seen before, as after a restore from a backup.
 
-        Listeners get no event: most of the objects are there, in a state that has not been listed yet.
+        Listeners get no event: most objects still exist, in a state that has not been listed yet.
         """
         self.older = True
         self._empty(())
@@ -376,7 +376,7 @@ class Store:
     def restore(
         self, objects: ObjectSequence, version: int, columns: bytes | None, unreadable: Iterable[str] = ()
     ) -> bool:
-        """Take a state that was saved; returns False, with no change, if there has been a list already."""
+        """Restore a saved state; returns False and changes nothing if the store has already had a list."""
         if self.synced:
             return False
         self.unreadable = UnreadableObjects(unreadable)
@@ -413,7 +413,7 @@ class Store:
         for event in events:
             self._log.append(event, version, self.last_sign)
         if events and version == known:
-            self._log.reset(version + 1)  # the version has two states now: a client cannot resume from it
+            self._log.reset(version + 1)  # this version has had two states: a client cannot resume from it
         self._tell(events)
         self._reached(version)
 
@@ -426,9 +426,9 @@ class Store:
         self._reached(version)
 
     def _forget_undone(self, version: int) -> None:
-        """The member reaches `version`. Once that is beyond the versions seen before the member was put back, clients
-        cannot resume from, or read, a version that the member had twice: they may have seen the undone state of it.
-        Until then every version is such a version.
+        """Handle that the member has reached `version`. A version that it had twice, before and after it was put back,
+        cannot be read or resumed from, since a client may have seen its undone state. Until `version` is greater than
+        all versions seen before, every version is such a version.
         """
         if 0 < self._undone < version:
             self._log.reset(self._undone + 1)
@@ -444,7 +444,7 @@ class Store:
             self._relist = None
 
     def _tell(self, events: Iterable[Event]) -> None:
-        listeners = tuple(self._listeners.items())  # a listener that subscribes meanwhile has the new state already
+        listeners = tuple(self._listeners.items())  # who subscribes during the loop has the new state already
         for event in events:
             self.version = event.version
             for number, listener in listeners:

@@ -16,7 +16,7 @@ class _Waiter(NamedTuple):
 
 
 class VersionWaiters:
-    """The waiters of one store. Some need a proven version, for others a presumed one is enough.
+    """The waiters of one store. Some need a proven version; a presumed version is enough for others.
 
     `notify`, if set, is called whenever a wait for a proven version above 0 begins.
     """
@@ -36,11 +36,11 @@ class VersionWaiters:
 
     @property
     def waits_for_present(self) -> bool:
-        """Whether somebody waits for a version that may be a presumed one."""
+        """Whether a request waits for which a presumed version is enough."""
         return any(not waiter.proven for waiter in self._waiting.values())
 
     async def wait(self, version: int, timeout: float, *, proven: bool = True) -> bool:
-        """Wait for `reached` with this version, at most `timeout` seconds; returns whether it came."""
+        """Wait at most `timeout` seconds until `reached` is called with this version; returns whether it was."""
         number = self._next_number
         self._next_number += 1
         reached: Deferred[bool] = Deferred()
@@ -57,7 +57,7 @@ class VersionWaiters:
                 call.cancel()
 
     def reached(self, proven: int, presumed: int) -> None:
-        """End the waits for these versions and for earlier ones."""
+        """End the waits for these versions and earlier versions."""
         if not self._waiting or max(proven, presumed) < self._least:
             return
         done = [

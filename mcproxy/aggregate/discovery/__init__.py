@@ -1,1 +1,1 @@
-"""Discovery, OpenAPI, /version and the probes of an aggregate: the documents of all its members, as one API server."""
+"""Discovery, OpenAPI, /version and probes of an aggregate: merges the members' documents as if of one API server."""

@@ -1,12 +1,12 @@
 """API services in merged discovery: group-versions that separate API servers serve in addition to the backend. Pure.
 
-- A registered group-version is its owner's alone: the backend's resources in it are not listed.
-- Groups by groupPriorityMinimum, the highest of all versions of the group, then by name (in the legacy document by that
-  of the APIService, `version.group`); versions by versionPriority,
-  then in Kubernetes' order of versions. The backend's group-versions have the priorities of its own APIServices where
-  it shows them, else those with which a kube-apiserver registers them, and keep their order: the preferred version of
-  an aggregate's group is not always the highest (`merge`).
-- An unavailable owner keeps its last known resources, as `Stale`; one that never answered has none.
+- A registered group-version lists only its API server's resources, not the backend's.
+- Groups are sorted by the highest groupPriorityMinimum of their versions, then by name (in the legacy document by the
+  name of the APIService, `version.group`). Versions are sorted by versionPriority, then in Kubernetes' version order.
+- The backend's group-versions have the priorities of its own APIServices if it shows them, else those with which a
+  kube-apiserver registers them. They keep their order, since the preferred version of an aggregate's group is not
+  always the highest (`merge`).
+- An unavailable API server's last known resources stay, as `Stale`; a server that never answered has none.
 
 Source: kube-aggregator `pkg/apiserver/handler_discovery.go` (syncAPIService) and `pkg/apis/apiregistration/v1/helper`
 (SortedByGroupAndVersion).
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mcproxy.aggregate.reflector.member_discovery import Priority
 
 _CUSTOM_VERSION, _BUILT_IN_VERSION = 100, 15
-"""versionPriority of custom resources' versions, and of most of a kube-apiserver's own."""
+"""versionPriority of custom resources' versions, and of most of a kube-apiserver's own versions."""
 
 GroupVersion = tuple[str, str]
 
@@ -57,7 +57,7 @@ class ServedGroupVersion(NamedTuple):
 
 
 class ServiceDocument(NamedTuple):
-    """The resources of an API server in one group-version. `fresh` is False for the last known ones, maybe none."""
+    """The resources of an API server in one group-version. `fresh` is False for last known resources, possibly none."""
 
     resources: tuple[APIResourceDiscovery, ...] = ()
     fresh: bool = False
@@ -74,7 +74,7 @@ def with_services(
 ) -> MergedDiscovery:
     """Return the merged groups of a server with API services.
 
-    `shown` are the documents of those `registered` that may be seen, `own` the priorities of the backend's APIServices.
+    `shown` are the documents of the visible API services, `own` the priorities of the backend's own APIServices.
     """
     services = {each.group_version: each for each in registered}
     versions: dict[str, dict[str, APIVersionDiscovery]] = {}
@@ -125,7 +125,7 @@ def _ordered(
     services: Mapping[GroupVersion, ServedGroupVersion],
     own: Priorities,
 ) -> list[str]:
-    """Return the versions of a group, the preferred one first; those of the backend stay in the order they have."""
+    """Return the versions of a group, the preferred one first; the backend's versions keep their order."""
     usual = _BUILT_IN_VERSION if group in BUILT_IN_GROUPS else _CUSTOM_VERSION
     known = {name: service for name in versions if (service := services.get((group, name))) is not None}
     backends = iter([name for name in versions if name not in known])

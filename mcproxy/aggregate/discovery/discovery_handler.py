@@ -1,4 +1,4 @@
-"""The entry point of this package: answers the discovery paths of an aggregate."""
+"""Answers the requests to an aggregate's discovery paths; the entry point of this package."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ _OF_SERVICES = frozenset({"", "apis", "openapi"})
 
 
 class AggregateDiscovery:
-    """Discovery of one aggregate. Integration owns it, updates it after reloads, and stops it."""
+    """Discovery of one aggregate. The owner updates it after reloads, and stops it."""
 
     def __init__(self, clock: IReactorTime, in_thread: InThread) -> None:
-        """Big documents are made by `in_thread`."""
+        """`in_thread` runs the making of large documents."""
         self._in_thread = in_thread
         self._visibility: ServiceVisibility | None = None
         self._merges = AggregateMerges(clock)
@@ -70,22 +70,22 @@ class AggregateDiscovery:
     ) -> None:
         """Apply a configuration; `sources` are the members and the primary by name (`reflector.Member`).
 
-        `services` are the API services of the server that this is for, `visibility` says who may discover them.
+        `services` are the API services of the server; `visibility` decides which users may discover them.
         """
         self._unavailable = config.unavailable
         self._visibility = visibility
         self._merges.update(config, sources, scope, services)
 
     def stop(self) -> None:
-        """The aggregate is gone."""
+        """Stop: the aggregate was removed."""
         self._merges.stop()
 
     async def serve(self, request: AggregatedRequest, shown: Shown = NOTHING) -> bool:
         """Answer the request if its path is one of this package, else return False.
 
-        `shown` are the clusters that the user may discover at this path; probes and /version are for everybody.
-        These are /api, /apis, groups and group-versions, /openapi, /version, the probes and `/`. Raises StatusError
-        404, 405, 406, and 503 if no cluster has been reached since the start, or none gives the document.
+        The paths are /api, /apis, groups and group-versions, /openapi, /version, the probes and `/`. `shown` are the
+        clusters that the user may discover at this path; probes and /version are for all users. Raises StatusError
+        404, 405, 406, and 503 if no cluster was reached since the start or no cluster returns the document.
         """
         segments = request.info.path.removeprefix("/").removesuffix("/").split("/")
         services = self._merges.services
@@ -115,9 +115,9 @@ class AggregateDiscovery:
     async def known_field(
         self, request: AggregatedRequest, resource: APIResource
     ) -> Callable[[str], bool | None] | None:
-        """Return a test for the dotted field paths of the published schema; None where the schema is not known.
+        """Return a predicate for dotted field paths of the published schema, or None if the schema is not known.
 
-        For a request with a field selector (`selection.KnownField`); of any other it returns None at once.
+        It is for requests with a field selector (`selection.KnownField`). Without a selector, it returns None at once.
         """
         if b"fieldSelector" not in request.target:
             return None
@@ -170,7 +170,7 @@ def is_discovery(segments: list[str]) -> bool:
 def serve_groups(request: AggregatedRequest, merge: Merge, segments: list[str], shown: Shown) -> None:
     """Answer a discovery path. Raises StatusError 404, 405, 406.
 
-    A path that the merge of the `shown` clusters lacks is 404 only if no other cluster is known to have it.
+    A path that is missing in the merge of the `shown` clusters is 404 unless another cluster can have it.
     """
     documents = merge.documents
     if len(segments) == 1:
@@ -214,7 +214,7 @@ def _serve_root(request: AggregatedRequest, merge: Merge, *, core: bool) -> None
 
 
 def _send_aggregated(request: AggregatedRequest, document: AggregatedDocument, merge: Merge) -> None:
-    """Send it. Caches that several users share may keep it only if it is the same for all of them."""
+    """Send the document. Shared HTTP caches may store it only if it is the same for all users."""
     cache_control = b"public" if merge.whole else PRIVATE
     zipped = document.zipped()
     vary = b"Vary: Accept\r\n" if zipped is None else b"Vary: Accept-Encoding\r\nVary: Accept\r\n"
@@ -235,7 +235,7 @@ def _send_legacy(request: AggregatedRequest, documents: DiscoveryDocuments, body
 def _negotiate(request: AggregatedRequest, *, aggregated: bool) -> str:
     """Return JSON, YAML or "APIGroupDiscoveryList". Raises StatusError 406.
 
-    Protobuf is not supported: clients that ask for it accept JSON, too. Paths below the roots ignore the aggregated
+    Protobuf is not supported: clients that request it accept JSON, too. Paths below /api and /apis have no aggregated
     form.
     """
     accept = accept_of(request)
@@ -260,9 +260,9 @@ def _is_aggregated(clause: Clause) -> bool:
 
 # -- /version -------------------------------------------------------------------------------------------------
 #
-# /version of an aggregate: the primary's, else that of the reachable member with the lowest version.
+# /version of an aggregate: the primary's version, else the lowest version of all reachable members.
 #
-# Clients choose features by it, so it must not be higher than any member's.
+# Clients choose features by this version, so it must not be higher than any member's version.
 
 
 _VERSION_LIFETIME = 60.0  # seconds for which an answer counts as current
@@ -292,7 +292,7 @@ class Versions:
         )
 
     async def current(self, primary: Member | None, members: Sequence[Member]) -> bytes:
-        """Return the document of /version. Raises StatusError 503 if no cluster has ever told its version."""
+        """Return the document of /version. Raises StatusError 503 if no cluster has ever returned its version."""
         for group in ((primary,) if primary is not None else (), members):
             await self._versions.refresh(group, wait_for_old=False)
             for reachable in (True, False):
@@ -324,9 +324,9 @@ async def _read_version(source: Member, _: Version | None) -> Version:
 #
 # /healthz, /livez and /readyz of an aggregate: the proxy's own view of the clusters that it needs. Pure.
 #
-# The forms are in `kube.healthz`. An aggregate lives as long as the proxy does; it is ready while it can serve what
-# it is configured to serve. An unavailable cluster that is not needed for that is shown as failed by `?verbose`, and
-# the check passes.
+# `kube.healthz` writes the responses. An aggregate is live while the proxy runs. It is ready while it can serve its
+# configured resources. `?verbose` shows an unavailable cluster that is not needed for this as failed, but the check
+# passes.
 
 
 _CLUSTER_CHECK = "cluster/"
@@ -337,8 +337,8 @@ def probe_checks(
 ) -> list[Check]:
     """Return the checks of a probe: "ping", and one for each cluster.
 
-    With `Fail` every member is needed, with `Partial` one reachable member, with `Stale` one member whose objects are
-    known. Liveness needs no cluster: a restart of the proxy brings none back.
+    Readiness needs every member with `Fail`, one reachable member with `Partial`, and one member whose objects are
+    known with `Stale`. Liveness needs no cluster: a restart of the proxy would not make a cluster reachable.
     """
     found = [Check("ping", "", needed=True)]
     usable = [
@@ -362,5 +362,5 @@ def _is_known(source: Member) -> bool:
 
 def _cause(source: Member) -> str:
     if source.unavailable_since is not None:
-        return "it cannot be reached"  # without the cause, which names addresses: probes are open to everybody
+        return "it cannot be reached"  # without the cause, which contains addresses: anybody may request probes
     return "" if _is_known(source) else "its discovery has not been read yet"

@@ -1,4 +1,4 @@
-"""Discovery documents as bytes, made once and then served: aggregated, and the legacy ones. Pure.
+"""Discovery documents as bytes, encoded once and then served: aggregated and legacy (unaggregated) ones. Pure.
 
 Source: Kubernetes API concepts ("Discovery API"); recordings of a kube-apiserver for the order of fields and entries.
 """
@@ -31,7 +31,7 @@ _MAX_YAML = 256  # documents that are kept as YAML, too
 
 
 class PageNotFound(Exception):
-    """The plain-text 404 of a path that is not served."""
+    """The plain-text 404 for a path that is not served."""
 
 
 class VersionUnavailable(Exception):
@@ -64,7 +64,7 @@ class _Resource(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 def not_found() -> StatusError:
-    """Return the 404 of an unknown version of a kube-apiserver's own group."""
+    """Return the 404 for an unknown version of a kube-apiserver's own group."""
     return StatusError(404, "the server could not find the requested resource", details={})
 
 
@@ -91,7 +91,7 @@ class DiscoveryDocuments:
     """All documents of some merged groups, each made on the first request for it."""
 
     def __init__(self, groups: Sequence[APIGroupDiscovery], legacy: Sequence[str] = ()) -> None:
-        """`legacy` are the names of groups in the order of the legacy document, if it is another one."""
+        """`legacy` are the group names in the order of the legacy document, if that order differs."""
         self._core = tuple(group for group in groups if not group.metadata.name)
         self._named = {group.metadata.name: group for group in groups if group.metadata.name}
         self._order = legacy or tuple(self._named)
@@ -113,7 +113,7 @@ class DiscoveryDocuments:
         self.group_list()
 
     def core_versions(self, address: str) -> bytes:
-        """Return the APIVersions of /api; `address` is the one that the client asked, "host:port"."""
+        """Return the APIVersions of /api; `address` is the "host:port" to which the client sent the request."""
         versions = [version.version for group in self._core for version in group.versions]
         cidrs = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
         return _line({"kind": "APIVersions", "versions": versions, "serverAddressByClientCIDRs": cidrs})
@@ -181,8 +181,8 @@ def _line(document: object) -> bytes:
 
 
 def _group(group: APIGroupDiscovery) -> _Group:
-    """Return a group's legacy entry. As in a kube-apiserver, the first version is the preferred one even while it is
-    down.
+    """Return a group's legacy entry. As in a kube-apiserver, the first version is the preferred one, even if its server
+    is unavailable.
     """
     name = group.metadata.name
     versions = tuple(_GroupVersion(f"{name}/{version.version}", version.version) for version in group.versions)
@@ -216,7 +216,7 @@ def _entries(group: str, version: str, resource: APIResourceDiscovery) -> list[_
 
 
 def _kind(group: str, version: str, kind: GroupVersionKind | None) -> tuple[str, str, str]:
-    """Return group, version and kind for a legacy entry: empty where they equal the document's."""
+    """Return group, version and kind for a legacy entry; each is "" if it equals that of the document."""
     if kind is None:
         return "", "", ""
     if not kind.version or (kind.group, kind.version) == (group, version):

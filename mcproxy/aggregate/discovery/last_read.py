@@ -1,4 +1,4 @@
-"""The last read document of each of several clusters."""
+"""Keeps the last read document of each cluster, and reads it again when it is out of date."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _RETRY = 2.0  # seconds until a failed read is repeated
 
 
 class LastRead(Generic[T]):
-    """Reads a cluster's document when it is needed and out of date; while it cannot be read, the last one stays.
+    """Reads a cluster's document when it is needed and out of date; if the read fails, the last document stays.
 
-    `read` returns it, given the last one if there is one; it may raise MemberError and DiscoveryError. One read of a
-    cluster runs at a time, for all callers.
+    `read` gets the cluster and its last document (or None), and returns the document. It can raise MemberError and
+    DiscoveryError. All callers share one read of a cluster at a time.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class LastRead(Generic[T]):
     ) -> None:
         """`what` names the document in the log.
 
-        `lifetime`: seconds for which a document is new; `patience`: seconds that `refresh` waits for a cluster.
+        `lifetime`: seconds until a document is out of date; `patience`: seconds that `refresh` waits for a cluster.
         """
         self._what = what
         self._clock = clock
@@ -74,8 +74,8 @@ class LastRead(Generic[T]):
     ) -> None:
         """Read the out-of-date documents of reachable clusters, and wait for them.
 
-        `wait_for_old` False: wait only for documents that were never read. `wait_for_late` False: do not wait for
-        clusters that were waited for in vain, until they answer.
+        `wait_for_old` False: wait only for documents that were never read. `wait_for_late` False: do not wait again for
+        a cluster that did not answer in time, until it has answered.
         """
         now = self._clock.seconds()
         waiting = []
@@ -122,7 +122,7 @@ class LastRead(Generic[T]):
         self._once.ends(source.name)
 
     def _log(self, name: str, error: Exception) -> None:
-        """Log each new cause once; an unreachable cluster is in the log already."""
+        """Log each new cause once; that a cluster is unreachable is logged elsewhere."""
         cause = error.cause if isinstance(error, MemberError) else str(error)
         if isinstance(error, (CancelledError, MemberUnreachable)) or not self._once.allows(name, state=cause):
             return
@@ -136,7 +136,7 @@ class LastRead(Generic[T]):
 
 
 def _waiter(reading: Deferred[None]) -> Deferred[None]:
-    """Return a Deferred that fires with `reading`; cancelling it leaves the reading alone."""
+    """Return a Deferred that fires with `reading`; its cancellation does not cancel `reading`."""
     waiter: Deferred[None] = Deferred()
 
     def done(result: Any) -> None:

@@ -1,12 +1,11 @@
 """The merge of discovery documents: the resources of an aggregate, from those of its primary and its members. Pure.
 
-- A resource in scope is listed as described by the first member that has it, with the verbs of all members. Members
-that disagree with that one on kind or scope are a conflict, and add nothing. The first member does not depend on the
-user, since its definition also decides requests for the resource. - Everything else is listed as the primary has it.
-A resource that is neither in scope nor at the primary is not listed. - `create` is listed where the cluster has the
-resource to which the create rule for it leads. - Groups are in the order of their priority in a kube-apiserver, then by
-name; versions in Kubernetes' order, but the
-  preferred one first (`_preferred`); resources by name.
+- The first member that has a resource in scope defines it; the verbs of all members are listed. A member with another
+  kind or scope is in conflict and adds nothing. The first member is the same for all users, since requests use its
+  definition. Resources out of scope are listed as the primary defines them, and not listed if it lacks them.
+- `create` is listed if the target cluster of the resource's create rule has the resource.
+- Groups are sorted by their priority in a kube-apiserver, then by name. Versions are in Kubernetes' order, except that
+  the preferred version is first (`_preferred`). Resources are sorted by name.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _CUSTOM_PRIORITY = 1000
 """groupPriorityMinimum of custom resources' groups."""
 _PRIORITIES = {
     "": 18_000,
-    "apiregistration.k8s.io": 20_001,  # first, whatever is registered
+    "apiregistration.k8s.io": 20_001,  # always the first group
     "apps": 17_800,
     "events.k8s.io": 17_750,
     "authentication.k8s.io": 17_700,
@@ -65,9 +64,9 @@ _PRIORITIES = {
     "custom.metrics.k8s.io": 100,
     "external.metrics.k8s.io": 100,
 }
-"""groupPriorityMinimum of a kube-apiserver's own groups, and of those that extensions register by convention."""
+"""groupPriorityMinimum of a kube-apiserver's own groups, and of groups that extensions register by convention."""
 BUILT_IN_GROUPS = frozenset(name for name, priority in _PRIORITIES.items() if priority > _CUSTOM_PRIORITY)
-"""Groups whose unknown versions are refused with a Status; those of others with a plain text."""
+"""Groups whose unknown versions are answered with a Status; unknown versions of other groups get plain text."""
 
 
 class AggregateScope:
@@ -79,11 +78,11 @@ class AggregateScope:
         self._primary = primary
 
     def covers(self, member: str, resource: APIResource) -> bool:
-        """Whether reads of the resource are answered from this member."""
+        """Whether reads of the resource are answered from this member's objects."""
         return bool(self._cached.namespaces(member, resource))
 
     def create_targets(self, gvr: GroupVersionResource) -> Sequence[str] | None:
-        """Return the clusters to which new objects of the resource go, none without a rule; None: any member."""
+        """Return the clusters that get new objects of the resource, () without a rule, or None for any member."""
         rule = next((rule for rule in self._create if rule.matches(gvr.group, gvr.resource)), None)
         if rule is None:
             return ()
@@ -94,7 +93,7 @@ class AggregateScope:
 
 
 class MemberDocuments(NamedTuple):
-    """The documents of one cluster; `fresh` is False for the last known ones of a cluster that cannot be reached."""
+    """The documents of one cluster; `fresh` is False for last known documents of an unreachable cluster."""
 
     name: str
     groups: tuple[APIGroupDiscovery, ...]
@@ -104,7 +103,7 @@ class MemberDocuments(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ResourceConflict:
-    """Clusters whose kind or scope of a resource differs from that of the first member, which is served."""
+    """Clusters whose kind or scope of a resource differs from the served definition of the first member."""
 
     gvr: GroupVersionResource
     served: str
@@ -114,10 +113,10 @@ class ResourceConflict:
 
 @dataclass(frozen=True, slots=True)
 class MergedDiscovery:
-    """The result of a merge. `owners`: the clusters whose schemas describe a group-version's resources, together.
+    """The result of a merge. `owners`: the clusters whose schemas together describe a group-version's resources.
 
-    One cluster where one has them all, a reachable one if there is one. `services`: the clusters of the group-versions
-    of API services (`api_services`), which are in no `owners`.
+    It is one cluster if one has all of them, preferably a reachable one. `services`: the clusters of the API services'
+    group-versions (`api_services`), which `owners` does not contain.
     """
 
     groups: tuple[APIGroupDiscovery, ...]
@@ -130,7 +129,7 @@ class MergedDiscovery:
 
 @dataclass(slots=True)
 class _Resource:
-    """A resource during the merge, from the clusters that were merged so far."""
+    """A resource during the merge, as merged from the clusters so far."""
 
     first: APIResourceDiscovery
     member: str
@@ -144,8 +143,8 @@ class _Version:
     def __init__(self) -> None:
         self.cached: dict[str, _Resource] = {}
         self.forwarded: dict[str, APIResourceDiscovery] = {}
-        self.known: dict[str, set[str]] = {}  # cluster -> the resources that it has here and that may be served
-        self.held: dict[str, set[str]] = {}  # member -> the resources in scope that it has here
+        self.known: dict[str, set[str]] = {}  # cluster -> its resources in this group-version that may be served
+        self.held: dict[str, set[str]] = {}  # member -> its resources in scope in this group-version
         self.disagreeing: dict[str, list[tuple[str, str]]] = {}  # resource -> cluster, and its different definition
         self.fresh: dict[str, bool] = {}  # cluster -> whether its resources can be served now
 
@@ -178,13 +177,13 @@ def merge(
     winners: Mapping[GroupVersionResource, APIResource] | None = None,
     own_order: bool = False,
 ) -> MergedDiscovery:
-    """Return what an aggregate of `members` (in its order) with this primary serves.
+    """Return the merged discovery of an aggregate of `members` (in its order) with this primary.
 
-    A group-version that only unreachable clusters have is `STALE`, for clients take none of its resources. With
-    `serves_stale` (the last known objects of unreachable members are served) one with resources in scope is not: it can
-    be read. `winners` are the resources in scope as the aggregate serves them (`served`), where it has more members
-    than these. `own_order`: versions stay in the order of the primary, which is the only cluster and knows their
-    priorities.
+    A group-version that only unreachable clusters have is `STALE`, so that clients ignore its resources. With
+    `serves_stale` (the last known objects of unreachable members are served), a group-version with resources in scope
+    is not `STALE`, since it can be read. `winners` are the served definitions of the resources in scope (`served`) if
+    the aggregate has more members than `members`. `own_order`: versions keep the order of the primary, which is the
+    only cluster and knows their priorities.
     """
     if winners is None:
         winners = served(members, scope)
@@ -220,8 +219,8 @@ def merge(
 
 
 def served(members: Sequence[MemberDocuments], scope: AggregateScope) -> dict[GroupVersionResource, APIResource]:
-    """Return the resources in scope as an aggregate of `members` (in its order) serves them. Each is described by the
-    first member where it can be watched, else by the first that has it, as in views.
+    """Return the served definition of each resource in scope, for an aggregate of `members` in its order. The first
+    member where the resource can be watched defines it, else the first member that has it, as in views.
     """
     found: dict[GroupVersionResource, APIResource] = {}
     for member in members:
@@ -244,10 +243,10 @@ def _ordered(versions: Mapping[str, _Version]) -> list[str]:
 def _preferred(ordered: Sequence[str], versions: Mapping[str, _Version]) -> str:
     """Return the highest version that every member with a resource of the group serves.
 
-    kubectl asks for the preferred version, and a definition is upgraded cluster by cluster: the objects of the others
-    must not vanish meanwhile. So of several resources in a group, a version that a member serves for one and not for
-    another that it has is not preferred either, if there is a better one. (Where the preferred version does not have a
-    resource at all, clients go on to the next.)
+    kubectl requests the preferred version. While a definition is upgraded cluster by cluster, the objects of the other
+    clusters must not vanish. So a version that a member serves for only some of its resources in the group is not
+    preferred either, if there is a better version. (If no member has a resource in the preferred version, clients use
+    the next version.)
     """
     holdings: dict[str, set[str]] = {}
     for made in versions.values():
@@ -266,10 +265,10 @@ def _preferred(ordered: Sequence[str], versions: Mapping[str, _Version]) -> str:
 
 
 def legacy_order(groups: Sequence[APIGroupDiscovery], priority: Callable[[str, str], int]) -> tuple[str, ...]:
-    """Return the names of groups in the order of the legacy /apis; `priority` is of a group and version.
+    """Return the group names in the order of the legacy /apis; `priority` returns that of a group and version.
 
-    By the highest groupPriorityMinimum of a group's APIServices, and then by the name of that one, `version.group`
-    (kube-aggregator, `pkg/apis/apiregistration/v1/helper`, SortedByGroupAndVersion); the aggregated one by the group's.
+    Order: highest groupPriorityMinimum of a group's APIServices, then this APIService's name `version.group` (in the
+    aggregated document: the group's name). Source: kube-aggregator `pkg/apis/apiregistration/v1/helper`.
     """
 
     def place(group: APIGroupDiscovery) -> tuple[int, str]:
@@ -300,7 +299,7 @@ def _add_cached(
     *,
     serves_stale: bool,
 ) -> None:
-    """Add a member's resources that are in scope to what was merged before."""
+    """Add a member's resources in scope to the merged versions."""
     for entry in version.resources:
         gvr = GroupVersionResource(group, version.version, entry.resource)
         resource = member.resources.get(gvr)
@@ -332,14 +331,14 @@ def _add_forwarded(
     primary: MemberDocuments,
     winners: Mapping[GroupVersionResource, APIResource],
 ) -> None:
-    """Add what the primary has and no member has in scope."""
+    """Add the primary's resources that no member has in scope."""
     made = versions.setdefault((group, version.version), _Version())
     has: set[str] = set()
     for entry in version.resources:
         known = made.cached.get(entry.resource)
         if known is None:
             if GroupVersionResource(group, version.version, entry.resource) in winners:
-                continue  # it is read from members, which this user may not discover; never from the primary
+                continue  # it is served from members, which this user may not discover, never from the primary
             made.forwarded[entry.resource] = entry
         if known is None or _is_same(known.first, entry, group, version.version):
             has.add(entry.resource)

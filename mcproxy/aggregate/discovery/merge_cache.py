@@ -36,10 +36,10 @@ log = Logger(__name__)
 
 
 _MAX_KEPT = 32
-"""How many merges are kept: of all members, and of the subsets that policies leave to different users."""
+"""Maximum number of kept merges: of all members, and of the subsets that policies allow different users."""
 _RETRY_AFTER = 5  # seconds
 _RECENT = 5.0  # seconds for which members' documents are served without a request to them
-_AGE = 1.0  # the greatest age of such documents in seconds: a request for newer ones waits a second
+_AGE = 1.0  # maximum age of such documents in seconds: a request for newer documents waits a second
 _PATIENCE = 1.0  # seconds to wait for members' answers
 _POLL = 0.05  # seconds between two polls of members that are being read for the first time
 
@@ -47,8 +47,8 @@ _POLL = 0.05  # seconds between two polls of members that are being read for the
 @dataclass(frozen=True, slots=True)
 class Shown:
     """The clusters (members and primary) whose documents a user may see at a discovery path. `undecided`: another
-    cluster could not be asked, and may have resources that these lack. `services` are the API services that the user
-    may discover; `undecided_services` those whose authorization is unknown.
+    cluster, which may have more resources, could not be asked. `services` are the API services that the user may
+    discover; `undecided_services` are API services for which the authorization is unknown.
     """
 
     clusters: Collection[str]
@@ -57,7 +57,7 @@ class Shown:
     undecided_services: frozenset[GroupVersion] = frozenset()
 
     def may_have(self, group: str) -> bool:
-        """Whether a group may be served although no shown cluster has it."""
+        """Whether a group may exist in an undecided cluster or API service although no shown cluster has it."""
         return self.undecided or any(each == group for each, _ in self.undecided_services)
 
 
@@ -65,8 +65,8 @@ NOTHING = Shown(())
 
 
 class Merge:
-    """A merge and its documents. `whole`: it is of all clusters, so it is the same for all users who may see them all.
-    `complete`: the documents of all its clusters are known, so a resource that it lacks does not exist.
+    """A merge and its documents. `whole`: it contains all clusters, so it is the same for all users who may see all.
+    `complete`: the documents of all its clusters are known, so a resource that is not in it does not exist.
     """
 
     __slots__ = ("_prepared", "_waiting", "complete", "documents", "merged", "whole")
@@ -80,7 +80,7 @@ class Merge:
         self._waiting: list[Deferred[None]] = []
 
     async def prepare(self, in_thread: InThread) -> None:
-        """Make the large documents in a thread, once for all who ask."""
+        """Make the large documents in a thread, once for all callers."""
         if self._prepared:
             return
         waiter: Deferred[None] = Deferred()
@@ -93,12 +93,12 @@ class Merge:
         self._prepared = True
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
-            if not waiter.called:  # calling one may cancel another
+            if not waiter.called:  # calling one waiter can cancel another
                 waiter.callback(result)  # a Failure given to `callback` fails it
 
 
 class AggregateMerges:
-    """The merges of one aggregate. `generation` grows with each change of its clusters, not of API services."""
+    """The merges of one aggregate. `generation` grows with each change of its clusters, but not of API services."""
 
     def __init__(self, clock: IReactorTime) -> None:
         self.generation = 0
@@ -165,10 +165,9 @@ class AggregateMerges:
     async def ready(self) -> None:
         """Wait until the known documents are recent enough to be served.
 
-        Clusters that are being read for the first time are waited for, at most `initialSyncTimeout` after the start.
-        The others are asked again if that was not done for some seconds, so that a definition which a client has just
-        installed is there when it asks for it; those that answer late are not waited for. Raises StatusError 503 if
-        none was ever read.
+        Clusters whose first read is running are waited for, until `initialSyncTimeout` after the start at most. The
+        other clusters are read again if their last read was some seconds ago, so that a client finds a definition that
+        it has just installed; late answers are not waited for. Raises StatusError 503 if no cluster was ever read.
         """
         while self._clock.seconds() < self._waits_until and any(_is_beginning(source) for source in self.sources):
             await deferLater(self._clock, _POLL)

@@ -1,7 +1,7 @@
 """The OpenAPI documents of an aggregate: their sources, and a cache of them.
 
-v3: each document is its owner's, by hash; the document of a group-version that several clusters describe together is
-merged. v2: one document, merged of those of all owners. Clusters are read with the proxy's credential, since every
+v3: each document comes from its owner, by hash; if several clusters describe a group-version together, their documents
+are merged. v2: one document is merged from all owners. The proxy's own credential reads the clusters, since every
 authenticated user may read these documents (system:discovery). Documents of API services: `openapi_services`.
 """
 
@@ -47,14 +47,14 @@ _INDEX_LIFETIME, _INDEX_PATIENCE = 10.0, 3.0  # seconds
 _V2_LIFETIME, _V2_PATIENCE = 60.0, 20.0
 _MAX_INDEX = 8 * 1024 * 1024  # bytes
 _MAX_DOCUMENT = 32 * 1024 * 1024
-_MAX_KEPT = 32 * 1024 * 1024  # compressed
+_MAX_KEPT = 32 * 1024 * 1024  # bytes of compressed documents in the cache
 _MAX_SCHEMAS = 32
 _RESTS, _MAX_REST = 2.0, 30.0
-"""The pause between merges with other documents of API services: in durations of the last one, and in seconds."""
+"""Pause before API services' changed documents are merged again: `_RESTS` times the last merge, at most 30 s."""
 
 
 class DocumentChanged(Exception):
-    """A cluster's document differs from its index; the index is old."""
+    """A cluster's document does not match its index: the index is out of date."""
 
 
 class NoSuchForm(Exception):
@@ -130,7 +130,7 @@ class OpenAPI:
         return await self._cache.get_or_make(key, make, keep=bool(published.hash))
 
     def _follow(self, merges: AggregateMerges) -> None:
-        """Look at the indexes again when the members or what they serve have changed."""
+        """Mark the indexes out of date if the members or their resources have changed."""
         self._services.use(merges.services)
         if self._generation != merges.generation:
             self._generation = merges.generation
@@ -203,8 +203,8 @@ class OpenAPI:
     ) -> CompressedDocument:
         """Return the v2 document, as JSON or V2_PROTOBUF. Raises MemberError, DiscoveryError and NoSuchForm.
 
-        A merged one is not made as protobuf; `partial`: then return that of the cluster that describes most. (Clients
-        that accept nothing else, kubectl before 1.27, do not validate resources without a schema.)
+        A merged document is not available as protobuf. `partial`: return the document of the cluster that describes
+        most instead. (kubectl before 1.27 accepts only protobuf, and does not validate resources without a schema.)
         """
         self._follow(merges)
         owners = merges.of(shown).merged.owners
@@ -233,7 +233,7 @@ class OpenAPI:
         of_whom = backend, shown.services
         last, rests_until = self._last_merged.get(of_whom, (None, 0.0))
         if last != key and self._clock.seconds() < rests_until and (kept := self._cache.get(last)) is not None:
-            return kept  # however often an API server changes its document
+            return kept  # limits the merges if an API server keeps changing its document
         if len(self._last_merged) > _MAX_SCHEMAS:
             self._last_merged.clear()
 
@@ -285,7 +285,7 @@ async def _read_index(source: Member, _: Index | None) -> Index:
 
 
 def _pack(bodies: Sequence[bytes], form: str) -> tuple[bytes, bytes, int]:
-    """Return hash, compressed document and its length, merged if there are several. Raises DiscoveryError."""
+    """Return hash, compressed document and length of the bodies, merged if there are several. Raises DiscoveryError."""
     if len(bodies) > 1:
         body = merge_specs([Spec(body, everything) for body in bodies])
     else:
@@ -302,9 +302,9 @@ def _merge_v2(
     taken: Sequence[tuple[_V2, frozenset[tuple[str, str]]]],
     services: Sequence[tuple[bytes, frozenset[tuple[str, str]]]],
 ) -> tuple[bytes, bytes, int]:
-    """Return hash, compressed document and its length; the first one also has the paths of no group.
+    """Return hash, compressed document and its length. Paths without a group come from the first document.
 
-    `services` are the compressed parts of API services, behind all of the backend's.
+    `services` are the compressed parts of API services; they are merged after the backend's documents.
     """
     specs = [
         Spec(_unzip(document.zipped), _Taken(versions, first=index == 0))
@@ -355,7 +355,7 @@ def _digest(body: bytes) -> bytes:
 
 
 def _etag(response: ControlResponse) -> bytes:
-    """Return the ETag as it can be sent on; b"" if there is none."""
+    """Return the ETag in a form that can be forwarded; b"" if there is none."""
     etag = response.header(b"etag")
     strong = len(etag) > 2 and etag[:1] == etag[-1:] == b'"' and len(etag) <= 200
     return etag if strong and etag[1:-1].isalnum() and etag.isascii() else b""

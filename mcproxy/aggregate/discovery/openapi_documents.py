@@ -21,7 +21,7 @@ from mcproxy.kube.discovery import DiscoveryError
 from mcproxy.net.wall_time import WallSeconds
 
 Index = Mapping[str, str]
-"""Path ("apis/apps/v1") to hash; "" where the server gave none."""
+"""Maps a path ("apis/apps/v1") to the hash of its document, "" if the server sent no hash."""
 
 _PATH = re.compile(r"[A-Za-z0-9._-]{1,253}(?:/[A-Za-z0-9._-]{1,253}){0,3}")
 _HASH = re.compile(r"\?hash=([A-Za-z0-9]{1,128})")
@@ -77,9 +77,9 @@ def publish(
 ) -> dict[str, Published]:
     """Return the documents of an aggregate, by path.
 
-    `owners`: the clusters that describe each group-version together (`merge.MergedDiscovery`); one that has no document
-    for it adds nothing. `order`: all clusters. Paths of no group-version are the primary's; without a primary the first
-    cluster's, as far as they are the API's own.
+    `owners`: the clusters that together describe each group-version (`merge.MergedDiscovery`); a cluster without a
+    document for it adds nothing. `order`: all clusters. Paths without a group-version come from the primary; without a
+    primary, the API server's own paths come from the first cluster.
     """
     found: dict[str, Published] = {}
     for (group, version), clusters in owners.items():
@@ -96,14 +96,14 @@ def publish(
 
 
 def _hash(parts: Sequence[MemberDocument]) -> str:
-    """Return the owner's hash, or one of the hashes of all; "" if one of them is not known."""
+    """Return the hash of a single part, or a digest of all parts' hashes; "" if one of the hashes is unknown."""
     if len(parts) == 1 or not all(part.hash for part in parts):
         return parts[0].hash if len(parts) == 1 else ""
     return hashlib.sha512("\n".join(part.hash for part in parts).encode()).hexdigest().upper()
 
 
 def _is_plain(path: str, groups: set[str], *, whole: bool) -> bool:
-    """Whether a path belongs to no group-version and is served."""
+    """Whether a path without a group-version is served."""
     segments = path.split("/")
     if segments[0] == "apis" and len(segments) == 2:
         return segments[1] in groups
@@ -131,7 +131,7 @@ _LEVEL = 5
 
 
 class CompressedDocument(NamedTuple):
-    """A document, compressed with gzip; `length` is its size in bytes without that, `etag` has its quotes."""
+    """A document, compressed with gzip. `length` is its uncompressed size in bytes, `etag` includes the quotes."""
 
     zipped: bytes
     length: int
@@ -150,10 +150,10 @@ def compress(body: bytes) -> bytes:
 
 
 class DocumentCache:
-    """Documents by key, the least recently used dropped first; a missing one is made once for all callers."""
+    """An LRU cache of documents; concurrent callers share the making of a missing document."""
 
     def __init__(self, max_bytes: int) -> None:
-        """`max_bytes`: of compressed documents together."""
+        """`max_bytes`: maximum total size of the compressed documents."""
         self._max_bytes = max_bytes
         self._bytes = 0
         self._documents: OrderedDict[Hashable, CompressedDocument] = OrderedDict()
@@ -161,7 +161,7 @@ class DocumentCache:
 
     @property
     def size(self) -> int:
-        """The bytes of the compressed documents that are kept."""
+        """Total bytes of the cached compressed documents."""
         return self._bytes
 
     def get(self, key: Hashable) -> CompressedDocument | None:
@@ -180,9 +180,9 @@ class DocumentCache:
     async def get_or_make(
         self, key: Hashable, make: Callable[[], Coroutine[Deferred[Any], Any, CompressedDocument]], *, keep: bool = True
     ) -> CompressedDocument:
-        """Return a document, made by `make` if it is not kept. Raises what `make` raises.
+        """Return a cached document, or make it with `make`. Raises what `make` raises.
 
-        A caller that is cancelled while it is made leaves it to the others.
+        If a caller is cancelled, the document is still made for the other callers.
         """
         found = self.get(key)
         if found is not None:
@@ -203,11 +203,11 @@ class DocumentCache:
             while self._bytes > self._max_bytes:
                 self._bytes -= len(self._documents.popitem(last=False)[1].zipped)
         for waiter in self._making.pop(key):
-            if not waiter.called:  # one that is called may cancel another
+            if not waiter.called:  # calling one waiter can cancel another
                 waiter.callback(result)  # a Failure given to `callback` fails it
 
 
-# -- paths of fields, for field selectors ---------------------------------------------------------------------
+# -- field paths in schemas, for field selectors --------------------------------------------------------------
 
 
 _KINDS = "x-kubernetes-group-version-kind"
@@ -216,10 +216,10 @@ _SCALARS = ("string", "integer", "number", "boolean")  # a tuple: the compared v
 
 
 class SchemaNode:
-    """The schema of one place of an object. Schemas that refer to themselves make cycles of nodes.
+    """The schema of one value in an object. Schemas that refer to themselves make cycles of nodes.
 
-    `fields`: the fields of an object. `others`: the schema of any other key of a map, None for nothing. `scalar`: it
-    is a string, number or boolean. `open`: the schema is incomplete, so other paths may exist.
+    `fields`: the schemas of an object's fields. `others`: the schema of all other keys (a map), or None. `scalar`: the
+    value is a string, number or boolean. `open`: the schema is incomplete, so other paths may exist.
     """
 
     __slots__ = ("fields", "open", "others", "scalar")
@@ -231,7 +231,7 @@ class SchemaNode:
         self.open = False
 
     def has(self, path: str) -> bool | None:
-        """Return whether a scalar is at a dotted path; None where the schema does not say."""
+        """Return whether a dotted path leads to a scalar; None if the schema leaves this open."""
         node = self
         for part in path.split("."):
             child = node.fields.get(part, node.others)
@@ -244,7 +244,7 @@ class SchemaNode:
 
 
 def read_schema(document: bytes, group: str, version: str, kind: str) -> SchemaNode | None:
-    """Return the schema of a kind in an OpenAPI v3 document, None if it has none. Raises DiscoveryError."""
+    """Return the schema of a kind in an OpenAPI v3 document, None if it is missing. Raises DiscoveryError."""
     components = _mapping(decode(document).get("components"))
     schemas = _mapping(components.get("schemas"))
     wanted = {"group": group, "version": version, "kind": kind}
@@ -256,14 +256,14 @@ def read_schema(document: bytes, group: str, version: str, kind: str) -> SchemaN
 
 
 class _Reader:
-    """Makes one node for each named schema, however often it is referred to."""
+    """Makes exactly one node for each named schema."""
 
     def __init__(self, schemas: Mapping[str, Any]) -> None:
         self._schemas = schemas
         self._named: dict[str, SchemaNode] = {}
 
     def node(self, root: Any) -> SchemaNode:
-        """Return the node of a schema; without recursion, since a schema may nest as deep as JSON does."""
+        """Return the node of a schema. It does not recurse, since schemas can be nested as deeply as JSON can."""
         first = SchemaNode()
         waiting = [(first, root)]
         while waiting:

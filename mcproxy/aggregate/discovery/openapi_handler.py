@@ -1,4 +1,4 @@
-"""HTTP of /openapi/v2 and /openapi/v3: forms, ETag, hashes in URLs, the redirect from an old hash.
+"""HTTP handler of /openapi/v2 and /openapi/v3: media types, ETag, hashes in URLs, the redirect from an old hash.
 
 Source: k8s.io/kube-openapi `pkg/handler` and `pkg/handler3`, and the recorded answers of a kube-apiserver.
 """
@@ -125,7 +125,7 @@ async def _serve_document(
 
 
 def _is_of(path: str, group_versions: Collection[tuple[str, str]]) -> bool:
-    """Whether the document at a path is of one of these group-versions."""
+    """Whether the document at a path belongs to one of these group-versions."""
     return tuple(path.split("/")[1:]) in group_versions
 
 
@@ -144,7 +144,7 @@ async def _serve_v2(request: AggregatedRequest, openapi: OpenAPI, merges: Aggreg
 async def _first(
     forms: Sequence[str], get: Callable[[str], Coroutine[Deferred[Any], Any, CompressedDocument]]
 ) -> tuple[CompressedDocument, str] | None:
-    """Return the document in the first form in which it is available, and that form."""
+    """Return the document in the first available form, and that form."""
     for form in forms:
         try:
             return await get(form), form
@@ -154,7 +154,7 @@ async def _first(
 
 
 def _forms(accept: str, protobuf: str) -> list[str]:
-    """Return which of JSON and `protobuf` are accepted, the preferred one first."""
+    """Return the accepted media types among JSON and `protobuf`, the preferred one first."""
     if not accept:
         return [JSON]
     old_name = f"application/com.github.proto-openapi.spec.{_OLD_NAMES[protobuf]}+protobuf"

@@ -1,8 +1,8 @@
 """The merge of OpenAPI documents, v2 and v3: a union of paths, with definitions renamed on conflict. Pure.
 
-Source: k8s.io/kube-openapi `pkg/aggregator` (MergeSpecsIgnorePathConflictRenamingDefinitions). Of equal paths the first
-document's is taken. A definition that has the name of an earlier one and other content gets a new name, and so do the
-definitions that refer to it.
+Source: k8s.io/kube-openapi `pkg/aggregator` (MergeSpecsIgnorePathConflictRenamingDefinitions). The first document with
+a path wins. A definition with the name of an earlier one but other content gets a new name, and so do all definitions
+that refer to it.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ JSONDict = dict[str, Any]
 
 _KINDS = "x-kubernetes-group-version-kind"
 _MAX_COMMAS = 1_000_000
-"""In one document; each element may take a hundred bytes while it is decoded. A kube-apiserver's own v2 has 40,000."""
+"""Maximum JSON elements per document: decoding takes up to 100 bytes each. A kube-apiserver's own v2 has 40,000."""
 
 
 class Spec(NamedTuple):
-    """One document; `takes` tells which of its paths are merged.
+    """One document; `takes` returns whether a path is merged.
 
-    `owns`: the document is that of an API service, and only what the service owns is merged: `owns` tells which group,
-    version and kind its definitions may claim, and definitions that claim one are merged, too. Definitions that differ
-    in these claims alone are the same, as in kube-openapi.
+    `owns`: if set, the document belongs to an API service. It returns whether the service's definitions may claim a
+    group, version and kind; definitions that claim such a kind are merged, too. Definitions that differ only in these
+    claims count as equal, as in kube-openapi.
     """
 
     body: bytes
@@ -38,12 +38,12 @@ class Spec(NamedTuple):
 
 
 def everything(path: str) -> bool:
-    """Take all paths."""
+    """Accept every path (for `Spec.takes`)."""
     return bool(path)
 
 
 def merge_specs(specs: Sequence[Spec]) -> bytes:
-    """Return one document of several of the same version of OpenAPI. Raises DiscoveryError."""
+    """Merge documents of the same OpenAPI version into one. Raises DiscoveryError."""
     try:
         return _merge(specs)
     except RecursionError:
@@ -73,10 +73,10 @@ def _merge(specs: Sequence[Spec]) -> bytes:
 
 
 class _Claimed(NamedTuple):
-    """What the definitions of a merge use already: group, version and kind, and number suffixes of names.
+    """The kinds (group, version, kind) and the number suffixes of names that the definitions of a merge already use.
 
-    Both only grow, so that a large document costs nothing for the next ones. A document may have any names, so a search
-    for a free number has no bound.
+    Both only grow, so that later documents do not have to scan a large earlier one. A document can have any names, so
+    the search for a free number has no bound.
     """
 
     kinds: set[tuple[Any, ...]]
@@ -92,7 +92,7 @@ def _add(
     prefix: str,
     owns: Callable[[tuple[Any, ...]], bool] | None,
 ) -> None:
-    """Add the paths `added` and those of the definitions `known` that they need."""
+    """Add the paths `added`, and the definitions in `known` to which they refer."""
     roots: list[Any] = [added]
     if owns is not None:
         roots += [
@@ -124,7 +124,7 @@ def _add(
 
 
 def _closure(roots: Any, known: Mapping[str, Any], prefix: str) -> dict[str, set[str]]:
-    """Return all definitions that are referred to, directly or indirectly, each with those that it refers to."""
+    """Return all definitions that `roots` refer to, directly or indirectly, each with its own references."""
     found: dict[str, set[str]] = {}
     waiting = list(_references(roots, prefix))
     while waiting:
@@ -154,7 +154,7 @@ def _changed(
     known: Mapping[str, Any],
     same: Callable[[Any, Any], bool],
 ) -> set[str]:
-    """Return the names whose content in `schemas` differs, or that refer to such a name."""
+    """Return the definitions whose content in `schemas` differs, and the definitions that refer to them."""
     referrers: dict[str, list[str]] = {}
     for name, references in needed.items():
         if name in schemas:
@@ -205,7 +205,7 @@ def _free_name(name: str, schemas: Mapping[str, Any], known: Mapping[str, Any], 
 
 
 def kinds_of(schema: Any) -> list[tuple[Any, ...]]:
-    """Return group, version and kind that a definition claims, each as strings."""
+    """Return the kinds that a definition claims, each as group, version and kind (strings)."""
     return [_kind(kind) for kind in _kinds_of(schema)]
 
 
@@ -222,7 +222,7 @@ _VALUE = msgspec.json.Decoder(float_hook=json_float)
 
 
 def decode(body: bytes) -> JSONDict:
-    """Decode an OpenAPI document. Raises DiscoveryError for anything else, and for too many elements."""
+    """Decode an OpenAPI document. Raises DiscoveryError for any other content, and for too many elements."""
     if body.count(b",") > _MAX_COMMAS:
         raise DiscoveryError(f"an OpenAPI document with more than {_MAX_COMMAS} elements")
     try:
@@ -250,17 +250,17 @@ def _mapping(value: Any) -> JSONDict:
 
 # -- the part of an API server --------------------------------------------------------------------------------
 #
-# The part of an API server's OpenAPI v2 document that is merged: its own paths and their references. Pure.
+# The merged part of an API server's OpenAPI v2 document: its own paths and the definitions that they refer to. Pure.
 #
-# Clients read the merged document as one: a reference that leads nowhere, or a key that a schema cannot have, makes
-# all of it unreadable for them (gnostic, kube-openapi `pkg/util/proto`). So such a document is left out as a whole,
-# with its cause, and unused parts are dropped. References to parameters are replaced by what they refer to.
+# A dangling reference or an unknown key in a schema makes the whole merged document unreadable for clients (gnostic,
+# kube-openapi `pkg/util/proto`). So an API server's document with such a fault is left out completely, and the cause
+# is reported. Unused parts are dropped. References to parameters are replaced by the parameters.
 
 
 MAX_PART_COMMAS = 200_000
-"""Elements of one document, about; a kube-apiserver's own has 40,000."""
+"""Approximate maximum of JSON elements in one document; a kube-apiserver's own document has 40,000."""
 _DEFINITIONS, _PARAMETERS = "#/definitions/", "#/parameters/"
-_MAX_OWN = 8 * 1024 * 1024  # bytes of the part
+_MAX_OWN = 8 * 1024 * 1024  # maximum bytes of the merged part
 _TOO_LARGE = f"an OpenAPI document of more than {_MAX_OWN // 1024**2} MiB"
 
 _TEXT, _LIST, _MAP, _BOOL, _NUMBER, _ANY = (str,), (list,), (dict,), (bool,), (int, float), (object,)
@@ -302,10 +302,10 @@ _PARAMETER: Keys = MappingProxyType(
 
 
 def own_part(body: bytes, takes: Callable[[str], bool], owns: Callable[[tuple[Any, ...]], bool]) -> bytes:
-    """Return the paths of an OpenAPI v2 document that `takes` allows, and definitions.
+    """Return an OpenAPI v2 document that is reduced to the paths that `takes` accepts and to the needed definitions.
 
-    The definitions are those of the kinds that it `owns`, and all that these and the paths refer to. Raises
-    DiscoveryError.
+    Needed are the definitions of kinds that `owns` accepts, and all definitions to which these or the paths refer.
+    Raises DiscoveryError.
     """
     try:
         refuse_deep(body)
@@ -340,16 +340,16 @@ def own_part(body: bytes, takes: Callable[[str], bool], owns: Callable[[tuple[An
 
 
 def _refuse_many(text: bytes) -> None:
-    """Raise DiscoveryError for more than `MAX_PART_COMMAS` elements, or as many objects and arrays in one another."""
+    """Raise DiscoveryError for more than `MAX_PART_COMMAS` elements, or more objects and arrays than that."""
     if text.count(b",") > MAX_PART_COMMAS or text.count(b"{") + text.count(b"[") > MAX_PART_COMMAS:
         raise DiscoveryError(f"an OpenAPI document with more than {MAX_PART_COMMAS} elements")
 
 
 class _Parameters:
-    """The parameters of a document, of which each may be referred to many times.
+    """The shared parameters of a document; many operations can refer to each of them.
 
-    Each is checked once. Its size in every place is counted before it is copied: few bytes of a document could become
-    very many.
+    Each parameter is checked once. Its size is counted at each reference before it is copied, since a small document
+    can expand to a very large one.
     """
 
     def __init__(self, known: Mapping[str, Any]) -> None:
@@ -358,7 +358,7 @@ class _Parameters:
         self._room = _MAX_OWN
 
     def get(self, name: str, schemas: list[Any]) -> JSONDict:
-        """Return the parameter; its schema is added to `schemas` the first time. Raises DiscoveryError."""
+        """Return a parameter; the first call adds its schema to `schemas`. Raises DiscoveryError."""
         found = self._checked.get(name)
         if found is None:
             one = _parameter(self._known.get(name), schemas)
@@ -370,7 +370,7 @@ class _Parameters:
 
 
 def _own_path(item: Any, parameters: _Parameters, schemas: list[Any]) -> JSONDict:
-    """Return a path item with its parameters in place; its schemas are added to `schemas`."""
+    """Return a path item with its parameter references replaced; add its schemas to `schemas`."""
     found = _keys(item, _PATH)
     if "parameters" in found:
         found["parameters"] = _parameters(found["parameters"], parameters, schemas)
@@ -411,7 +411,7 @@ def _parameter(found: Any, schemas: list[Any]) -> JSONDict:
 
 
 def _checked(root: Any) -> Iterator[str]:
-    """Yield the definitions that a schema refers to. Raises DiscoveryError for what is no schema."""
+    """Yield the definitions that a schema refers to. Raises DiscoveryError if it is not a schema."""
     waiting = [root]
     while waiting:
         schema = _keys(waiting.pop(), _SCHEMA)
@@ -432,7 +432,7 @@ def _checked(root: Any) -> Iterator[str]:
 
 
 def _keys(value: Any, known: Keys) -> JSONDict:
-    """Return an object that has only these keys and extensions. Raises DiscoveryError."""
+    """Return a copy of an object. Raises DiscoveryError if it has other keys than these and extensions (`x-`)."""
     if not isinstance(value, dict):
         raise DiscoveryError("an OpenAPI document with something else where an object must be")
     for key, one in value.items():

@@ -1,7 +1,7 @@
-"""The OpenAPI documents of API services: each of a group-version from its owner alone, and bounded.
+"""The OpenAPI documents of API services: each group-version's document comes only from its API server, and is bounded.
 
-A slow owner, or one that sends invalid documents, affects only its own documents: the last known ones stay, and no
-request waits for it twice. Its content for other group-versions is ignored in every document.
+An API server that is slow or sends invalid documents affects only its own documents: the last known ones stay, and no
+request waits for it twice. In every document, content for other group-versions is ignored.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ from mcproxy.upstream.control import ControlResponse
 log = Logger(__name__)
 
 Make = Callable[[bytes], "Coroutine[Deferred[Any], Any, CompressedDocument]"]
-"""Makes a document of its bytes."""
+"""Makes a compressed document from the bytes of a response."""
 
 JSON = "application/json"
 _LIFETIME, _PATIENCE = 1.5, 0.25  # seconds: requests see a change within 2 s
 _TIMEOUT = 5.0  # seconds for one answer
 _MAX_INDEX = 1024 * 1024
-_MAX_V2 = 16 * 1024 * 1024  # bytes; of a whole kube-apiserver they are 4 MB
+_MAX_V2 = 16 * 1024 * 1024  # bytes; the document of a kube-apiserver has 4 MB
 _MAX_V3 = 8 * 1024 * 1024
-_MAX_KEPT_V3 = 32 * 1024 * 1024  # compressed, of all API services of a server
+_MAX_KEPT_V3 = 32 * 1024 * 1024  # compressed bytes of all API services of a server
 _MAX_MERGED_V2 = 32 * 1024 * 1024  # bytes of all parts of the merged document, not compressed
 _RESTS_FROM, _RESTS, _MAX_REST = 0.1, 10.0, 30.0
-"""A document that took longer than this to decode (seconds of a core) is not decoded again for ten times as long, at
-most 30 s: all requests share that core, and documents of honest API servers take less.
+"""If decoding a document took 0.1 s of CPU time or more, it is not decoded again for ten times as long, at most 30 s.
+All requests share this core; the documents of well-behaved API servers take less.
 """
-_AT_A_TIME, _AFTER_FAILURE = 8, 2  # big documents that are read at the same time
+_AT_A_TIME, _AFTER_FAILURE = 8, 2  # large documents that are read at the same time
 
 
 class _ServiceIndex(NamedTuple):
-    """The part of an API server's index that is used: the paths of the registered group-versions."""
+    """The used part of an API server's index: the paths of the registered group-versions."""
 
     etag: str
     wanted: frozenset[GroupVersion]
@@ -92,7 +92,7 @@ class OwnPaths:
         return (segments[2], segments[3]) in self.group_versions
 
     def owns(self, kind: tuple[Any, ...]) -> bool:
-        """Whether a group, version and kind are of these group-versions."""
+        """Whether a kind (group, version, kind) belongs to these group-versions."""
         return tuple(kind[:2]) in self.group_versions
 
 
@@ -116,7 +116,7 @@ class ServiceOpenAPI:
         self._rests_until: dict[object, float] = {}
         self._without_hash: dict[
             tuple[str, str], CompressedDocument
-        ] = {}  # the last documents of those that are not decoded now
+        ] = {}  # the last decoded documents of owners whose index has no hash
 
     def use(self, services: Services | None) -> None:
         """Follow the configuration."""
@@ -147,7 +147,7 @@ class ServiceOpenAPI:
         return found
 
     async def document(self, path: str, published: Published, form: str, make: Make) -> CompressedDocument:
-        """Return a v3 document, which `make` makes of its bytes. Raises MemberError, DiscoveryError and NotThere."""
+        """Return a v3 document that `make` makes from its bytes. Raises MemberError, DiscoveryError and NotThere."""
         assert self._services is not None
         source = self._services.source(published.parts[0].cluster)
         key = path, published, form
@@ -195,7 +195,7 @@ class ServiceOpenAPI:
         return [(document, frozenset(owned[name])) for name, document in self._bounded(known)]
 
     def _bounded(self, known: Sequence[tuple[str, ServiceV2]]) -> list[tuple[str, ServiceV2]]:
-        """Return as many as fit, the smallest first, so that a large one displaces no other."""
+        """Return as many documents as fit, the smallest first, so that a large document displaces no other."""
         room = _MAX_MERGED_V2
         taken: set[str] = set()
         for name, document in sorted(known, key=lambda one: (one[1].length, one[0])):
@@ -218,7 +218,7 @@ class ServiceOpenAPI:
     async def _read_index(self, source: Member, last: _ServiceIndex | None) -> _ServiceIndex:
         group_versions = self._wanted(source.name)
         if last is not None and last.wanted != group_versions:
-            last = None  # a 304 has no content for new ones
+            last = None  # a 304 has no content for newly registered group-versions
         response = await self._get(source, "/openapi/v3", _conditional(last), _MAX_INDEX)
         if response.status == 304 and last is not None:
             return last
@@ -271,7 +271,7 @@ class ServiceOpenAPI:
         return found
 
     def _rests(self, key: object) -> bool:
-        """Whether a document must not be decoded yet again."""
+        """Whether a document must not be decoded again yet."""
         return self._clock.seconds() < self._rests_until.get(key, 0.0)
 
     def _wanted(self, cluster: str) -> frozenset[GroupVersion]:
@@ -289,7 +289,7 @@ class ServiceOpenAPI:
 
 
 class NotThere(Exception):
-    """The owner lacks the document that its index names, or has it in another form; `status` is its answer's."""
+    """The owner lacks the document that its index lists, or has it in another form; `status` is the HTTP status."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)
@@ -297,7 +297,7 @@ class NotThere(Exception):
 
 
 def own_v3(body: bytes, path: str) -> bytes:
-    """Return a v3 document without paths of other group-versions. Raises DiscoveryError for anything else."""
+    """Return a v3 document without paths of other group-versions. Raises DiscoveryError if it is no v3 document."""
     try:
         refuse_deep(body)
     except TooDeep as error:

@@ -1,4 +1,4 @@
-"""Sends the whole responses of this package, in the forms of a kube-apiserver."""
+"""Sends the responses of this package as complete bodies, in the form of a kube-apiserver."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def accept_of(request: AggregatedRequest) -> str:
 
 
 def has_etag(request: AggregatedRequest, etag: bytes) -> bool:
-    """Return whether the client has this version; `etag` with its quotes (RFC 9110 13.1.2)."""
+    """Return whether If-None-Match matches `etag`, which includes the quotes (RFC 9110 13.1.2)."""
     field = request.head.header(b"if-none-match")
     if field is None:
         return False
@@ -37,7 +37,7 @@ def send(
     more: bytes = b"",
     cache_control: bytes = PRIVATE,
 ) -> None:
-    """Send a response; `more` are other fields, as a block. HEAD gets no body."""
+    """Send a response; `more` is a block of additional header fields. HEAD gets no body."""
     if content_type:
         more = b"Content-Type: %b\r\n%b" % (content_type.encode("latin-1"), more)
     fields = request.own_fields(more, cache_control=cache_control)
@@ -57,5 +57,5 @@ def send_not_modified(request: AggregatedRequest, more: bytes, *, cache_control:
 
 
 def send_page_not_found(request: AggregatedRequest) -> None:
-    """Send the 404 of a path that nothing serves."""
+    """Send the plain-text 404 for a path that is not served."""
     send_text(request, "404 page not found\n", status=404)

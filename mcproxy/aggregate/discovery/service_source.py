@@ -1,11 +1,11 @@
-"""The resources of one API server in its registered group-versions; the last known ones while it is unavailable.
+"""Polls the discovery of one API server for its registered group-versions, and keeps the last known resources.
 
-The source requests the aggregated document of /apis, with the ETag of the known one, so that a poll costs a 304; for
-group-versions that are not in it, or without such a document, it requests their legacy documents. Other content is
-ignored: other groups as well as a core group. This is what kube-aggregator's discovery manager does, but a
-group-version that the document does not name does not count as one without resources.
+The source requests the aggregated document of /apis with the ETag of the known one, so a poll usually costs a 304. It
+requests the legacy document of a group-version that the aggregated document lacks, or if there is no aggregated
+document. Other groups, and a core group, are ignored. kube-aggregator's discovery manager does the same, except that
+it treats a group-version that is missing in the document as one without resources.
 
-Everything is bounded, since the server may be hostile: bytes, time, resources, and the size of the merged document.
+The server may be hostile. So bytes, time, the number of resources and the size of the merged document are bounded.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ _JITTER = 0.1
 _FIRST_RETRY, _MAX_RETRY = 1.0, 30.0
 TIMEOUT = 5.0  # seconds for one answer
 _MIN_GAP = 1.0  # seconds between two reads
-_GAP_OF_MANY = 10.0  # the same where a read takes many requests, in durations of the last one
+_GAP_OF_MANY = 10.0  # gap after a read of many requests, as a multiple of its duration
 _GAP_OF_LARGE = (
-    20.0  # the same, in seconds that large documents of the last one took to decode: the thread shares a core
+    20.0  # gap as a multiple of the seconds in which large documents were decoded, since the thread shares a core
 )
 _MAX_GAP = 30.0
 _MAX_DOCUMENT = 4 * 1024 * 1024
-_MAX_LEGACY = 1024 * 1024  # of one group-version
-_SMALL = 64 * 1024  # bytes of a document that is decoded at once
+_MAX_LEGACY = 1024 * 1024  # bytes for one group-version
+_SMALL = 64 * 1024  # bytes up to which a document is decoded in the reactor thread
 _FEW = 3  # requests
-_MAX_RESOURCES = 1_000  # of one group-version; the largest known have some hundred
+_MAX_RESOURCES = 1_000  # in one group-version; the largest known group-versions have some hundred
 _MAX_ENTRY = 256 * 1024  # bytes of one group-version in the merged document
 
 _ACCEPT = ("accept", discovery.AGGREGATED_ACCEPT)
@@ -65,9 +65,9 @@ class ServiceSource:
         in_thread: InThread,
         refuses: Callable[[GroupVersion], bool] = lambda _: False,
     ) -> None:
-        """`random` returns a float in [0, 1); big documents are decoded by `in_thread`.
+        """`random` returns a float in [0, 1); `in_thread` decodes large documents.
 
-        `refuses` says whether requests for a group-version are refused, since it is not available.
+        `refuses` returns whether requests for a group-version are refused because it is unavailable.
         """
         self._refuses = refuses
         self.member = member
@@ -86,8 +86,8 @@ class ServiceSource:
         self._read_at: float | None = None
         self._wanted_at = 0.0  # when the current read was requested: it may wait for its turn before it begins
         self._gap = _MIN_GAP
-        self._requests = 0  # of the present read
-        self._decoding = 0.0  # seconds, likewise
+        self._requests = 0  # number of requests in the current read
+        self._decoding = 0.0  # seconds of decoding in the current read
         self._stopped = False
         self._fresh = False
         self._logged: type[Exception] | None = None
@@ -100,18 +100,18 @@ class ServiceSource:
 
     @property
     def fresh(self) -> bool:
-        """Whether the newest read was answered with all registered group-versions."""
+        """Whether the newest read returned all registered group-versions."""
         return self._fresh
 
     def document(self, group_version: GroupVersion) -> ServiceDocument:
-        """Return its resources in a group-version, as far as they are known."""
+        """Return the known resources of the API server in a group-version."""
         known = self._documents.get(group_version, NEVER_READ)
         if self.member.unavailable_since is None and not self._refuses(group_version):
             return known
         return known._replace(fresh=False)
 
     def want(self, group_versions: Collection[GroupVersion]) -> None:
-        """Read these group-versions from now on, and no others."""
+        """Set the group-versions to read; others are forgotten."""
         wanted = frozenset(group_versions)
         if wanted == self._wanted:
             return
@@ -131,7 +131,7 @@ class ServiceSource:
             self._sleepers.wake()
 
     def moved(self) -> None:
-        """Another API server has taken the place of this one; known documents stay until it has answered."""
+        """Another API server has replaced this one; known documents stay until the new one has answered."""
         self.origin = self.member.source
         self._etag = ""
         self._sleepers.wake()
@@ -157,7 +157,7 @@ class ServiceSource:
         return unsubscribe
 
     def renew(self, age: float) -> Deferred[None]:
-        """Read the documents if the newest read began longer ago than `age` seconds; fires when that is done."""
+        """Read the documents if the newest read began more than `age` seconds ago; fires when the read is done."""
         if self._read_at is not None and not self._reads.running and self._clock.seconds() - self._read_at < age:
             return succeed(None)
         return self._reads.share()
@@ -167,7 +167,7 @@ class ServiceSource:
         return not self._reads.running and self._read_at is not None and self._clock.seconds() - self._read_at < age
 
     def is_waited_for(self, seconds: float) -> bool:
-        """Whether the read under way was requested at least so long ago that no further request should wait for it."""
+        """Whether the running read was requested at least `seconds` ago, so that no further request waits for it."""
         return self._reads.running and self._clock.seconds() - self._wanted_at >= seconds
 
     # -- reading -----------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ class ServiceSource:
             log.failure("reading the discovery of an API server failed unexpectedly", failure, event="internal_error")
 
     def _member_changed(self) -> None:
-        """It has become reachable or unreachable."""
+        """Handle that the member has become reachable or unreachable."""
         self._notify()
         if self.member.unavailable_since is None:
             self._sleepers.wake()
@@ -226,7 +226,7 @@ class ServiceSource:
             self._notify()
 
     async def _read_all(self, wanted: frozenset[GroupVersion]) -> str:
-        """Read the wanted documents; return why one could not be read, or "". Raises as `_ask`."""
+        """Read the wanted documents; return the cause of a failure, or "". Raises as `_ask` does."""
         try:
             found = await self._read_aggregated(wanted)
         except (MemberError, DiscoveryError):
@@ -247,7 +247,7 @@ class ServiceSource:
                 self._stale(key)
                 cause = str(error)
             except MemberError:
-                self._all_stale(wanted)  # it does not answer: do not wait for the others
+                self._all_stale(wanted)  # the server does not answer: do not wait for the other documents
                 raise
         return cause
 
@@ -266,7 +266,7 @@ class ServiceSource:
         return found
 
     async def _read_legacy(self, group: str, version: str) -> APIVersionDiscovery:
-        """Return what the legacy document of a group-version has. Raises as `_ask`, and DiscoveryError."""
+        """Return the resources in the legacy document of a group-version. Raises as `_ask`, and DiscoveryError."""
         path = GroupVersionResource(group, version, "").group_version_path
         response = await self._ask(path, _ACCEPT_LEGACY, _MAX_LEGACY)
         if response.status != 200:
@@ -290,7 +290,7 @@ class ServiceSource:
     async def _ask(
         self, path: str, headers: tuple[tuple[str, str], ...], max_body: int = _MAX_DOCUMENT
     ) -> ControlResponse:
-        """Raises MemberError."""
+        """Send a request with a timeout. Raises MemberError."""
         self._requests += 1
         work = Deferred.fromCoroutine(self.member.get(path, headers=headers, max_body=max_body))
         try:
@@ -310,8 +310,8 @@ class ServiceSource:
             notify()
 
     def _log(self, cause: str, kind: type[Exception]) -> None:
-        """Log when it can no longer be read, and when it answers wrongly after having not answered. That it is
-        unreachable is in the log already.
+        """Log the first failure, and the first invalid answer after missing answers. That the API server is unreachable
+        is logged elsewhere.
         """
         if not cause:
             self._logged = None
@@ -329,7 +329,7 @@ class ServiceSource:
 
 
 def timed(read: Callable[..., Any], *arguments: object) -> tuple[Any, float]:
-    """Return what `read` returns, or the DiscoveryError that it raises, and the seconds of a core that it took."""
+    """Return the result of `read`, or the DiscoveryError that it raises, and the seconds of CPU time that it took."""
     began = time.thread_time()
     found: Any
     try:
@@ -340,7 +340,7 @@ def timed(read: Callable[..., Any], *arguments: object) -> tuple[Any, float]:
 
 
 def _decode_aggregated(body: bytes, wanted: Collection[GroupVersion]) -> dict[GroupVersion, APIVersionDiscovery]:
-    """Return what an aggregated document has of what is wanted. Raises DiscoveryError."""
+    """Return the wanted group-versions of an aggregated document. Raises DiscoveryError."""
     return {
         key: version
         for group in discovery.read_aggregated(body)
@@ -350,7 +350,7 @@ def _decode_aggregated(body: bytes, wanted: Collection[GroupVersion]) -> dict[Gr
 
 
 def _decode_legacy(body: bytes, group: str, version: str) -> APIVersionDiscovery:
-    """Return what the legacy document of a group-version has. Raises DiscoveryError, for too much of it as well."""
+    """Return the resources in a group-version's legacy document. Raises DiscoveryError, also if it is too large."""
     found = discovery.read_resources(body, group, version)
     check_size(found, f"{group}/{version}")
     return found

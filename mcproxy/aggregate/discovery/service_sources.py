@@ -1,8 +1,8 @@
-"""The documents of all API services of the process: one source for each cluster entry, whichever servers register it.
+"""The documents of all API services of the process: one source for each cluster entry, shared by all servers.
 
-A request for discovery starts reads of documents that are older than some seconds, and waits only for fast answers: a
-slow API server delays no request, and each is read about once a second, whatever the number of requests. A few reads
-begin at a time, so that many API services do not block the reactor: those of 200 begin within half a second.
+A discovery request starts reads of documents older than 1.25 s, and waits only for fast answers. So a slow API server
+delays no request. Each API server is read about once a second, independent of the number of requests. Only a few reads
+begin at once, so that many API services do not block the reactor: the reads of 200 begin within half a second.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from mcproxy.apiservices.availability import Availability
 
 AGE = 1.25  # seconds for which documents are served without a read
-_PATIENCE = 0.25  # seconds to wait for the answers of a few …
-_PATIENCE_OF_MANY = 0.04  # … and of many, which are not all done in that time
+_PATIENCE = 0.25  # seconds to wait for the answers of a few API servers …
+_PATIENCE_OF_MANY = 0.04  # … and of many, which cannot all answer in that time
 _MANY = 16
-_A_TURN, _TURN = 4, 0.01  # requests that begin together, and seconds until the next ones do
+_A_TURN, _TURN = 4, 0.01  # requests that begin together, and seconds until the next group begins
 
 
 class ServiceSources:
@@ -42,10 +42,10 @@ class ServiceSources:
         self._unsubscribe: Callable[[], None] = lambda: None
         self._late: set[ServiceSource] = (
             set()
-        )  # servers that a request has waited for in vain, and that have not answered since
+        )  # servers that did not answer a waiting request in time, and have not answered since
 
     def follow(self, availability: Availability | None) -> None:
-        """Show unavailable group-versions as stale, too."""
+        """Use the availability of API services: unavailable group-versions are stale, too."""
         if availability is not self._availability:
             self._unsubscribe()
             self._availability = availability
@@ -62,7 +62,7 @@ class ServiceSources:
         return known is not None and known.refuses(Registration(*group_version, cluster)) is not None
 
     def update(self, members: Mapping[str, Member], wanted: Mapping[str, Collection[GroupVersion]]) -> None:
-        """Follow a configuration: the cluster entries that are API servers, and what is registered to each."""
+        """Follow a configuration: the cluster entries that are API servers, and their registered group-versions."""
         for name in [name for name in self._sources if name not in wanted]:
             gone = self._sources.pop(name)
             self._late.discard(gone)
@@ -92,7 +92,7 @@ class ServiceSources:
             source.stop()
 
     async def renew(self, sources: Sequence[ServiceSource]) -> None:
-        """Read out-of-date documents of these again; wait only a moment, for those that answer at once."""
+        """Read the out-of-date documents of these sources again; wait only briefly for fast answers."""
         old = [source for source in sources if not source.is_recent(AGE) and not source.is_waited_for(_PATIENCE)]
         if not old:
             return
@@ -146,7 +146,7 @@ class Services:
         self._by_group_version = {each.group_version: each for each in self.registered}
 
     def documents(self, shown: Collection[GroupVersion]) -> dict[GroupVersion, ServiceDocument]:
-        """Return what is known of those that may be shown."""
+        """Return the known documents of the API services that may be shown."""
         return {
             key: self._sources[self._by_group_version[key].cluster].document(key)
             for key in shown
@@ -154,7 +154,7 @@ class Services:
         }
 
     def owns(self, path: str) -> bool:
-        """Whether the OpenAPI v3 document at a path ("apis/metrics.k8s.io/v1beta1") is of an API service."""
+        """Whether the OpenAPI v3 document at a path ("apis/metrics.k8s.io/v1beta1") belongs to an API service."""
         first, _, group_version = path.partition("/")
         return first == "apis" and tuple(group_version.split("/")) in self._by_group_version
 
@@ -173,5 +173,5 @@ class Services:
         return unsubscribe
 
     async def renew(self) -> None:
-        """Read out-of-date documents again; wait only a moment, for those that answer at once."""
+        """Read out-of-date documents again; wait only briefly for fast answers."""
         await self._owner.renew(tuple(self._sources.values()))

@@ -1,8 +1,8 @@
 """Authorization of the discovery of API services: a user needs the right to get /apis/GROUP/VERSION.
 
-The server's policies and authorizer decide, and by SubjectAccessReview the cluster that authorizes users of the API
-server (`APIService.authority`). One review that allows /apis/* is enough for all paths, as every RBAC rule that matches
-that text matches all such paths; rules of the file are evaluated for each path, since they may exclude one.
+The server's policies and authorizer decide, and also, by SubjectAccessReview, the cluster that authorizes users of the
+API server (`APIService.authority`). One review that allows /apis/* covers all these paths, since every RBAC rule that
+matches this text matches all such paths. The configuration's rules are evaluated per path, since they can exclude one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Service(NamedTuple):
 
 
 class ServiceVisibility:
-    """Decides for one server of a configuration."""
+    """Decides which API services of one server a user may discover."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class ServiceVisibility:
         authorizer: Authorizer | None,
         reviewers: ReviewersByCluster | None,
     ) -> None:
-        """`reviewers` say what a cluster would let a user do; None: the server's authorizer decides alone."""
+        """`reviewers` ask clusters for users' rights; None: only the server's authorizer decides."""
         self._clock = clock
         self._dispatch = dispatch
         self._authorizer = authorizer
@@ -66,10 +66,10 @@ class ServiceVisibility:
             for path in (f"/apis/{each.group_version}",)
             for info in (requestinfo.parse(b"GET", path.encode()),)
         }
-        self._late: set[str] = set()  # API servers that have not answered since a request waited in vain
+        self._late: set[str] = set()  # API servers that have not answered since a request's wait timed out
 
     async def of(self, request: AggregatedRequest, registered: Sequence[ServedGroupVersion]) -> Found:
-        """Return the API services that the request's user may discover, and those for which that cannot be determined
+        """Return the API services that the request's user may discover, and those for which the decision is unknown
         now.
         """
         asked = _Asked(request, self._authorizer, self._reviewers)
@@ -79,7 +79,7 @@ class ServiceVisibility:
         for key in (each.group_version for each in registered):
             service = self._services.get(key)
             if service is None:
-                continue  # for a moment the configuration differs from the server's
+                continue  # during a reload the configuration briefly differs from the server's
             try:
                 visible = self._admits(asked, service) and asked.known(service)
             except StatusError as refusal:
@@ -107,9 +107,9 @@ class ServiceVisibility:
         may: set[GroupVersion],
         undecided: set[GroupVersion],
     ) -> None:
-        """Have all of `unknown` reviewed; a review that is not done in time continues for the next request.
+        """Request reviews for all of `unknown`; a review that is not done in time continues for the next request.
 
-        If the client goes away first, its reviews are cancelled: it may come again, as often as it likes.
+        If the client disconnects first, its reviews are cancelled, since it can reconnect and request more.
         """
         undecided.update(unknown)
         waits: dict[bool, list[Deferred[Any]]] = {True: [], False: []}
@@ -148,14 +148,14 @@ class ServiceVisibility:
 
 
 class _Refusing:
-    """Reviews for an authorizer with rules only, none of which allows the request (`access_review.Reviewer`)."""
+    """The reviewer for an authorizer with rules only, none of which allows the request (`access_review.Reviewer`)."""
 
     def decide(self, user: UserInfo, attributes: Attributes) -> Decision:
         return _REFUSED
 
 
 class _Asked:
-    """The reviews of one request's user, with the answers that are valid for many API services at once."""
+    """The reviews of one request's user; answers for /apis/* are shared by all API services."""
 
     def __init__(
         self, request: AggregatedRequest, authorizer: Authorizer | None, reviewers: ReviewersByCluster | None
@@ -169,15 +169,15 @@ class _Asked:
         ] = {}  # by kind and name of the reviewer: whether /apis/* is allowed
 
     def user(self, cluster: str) -> UserInfo:
-        """Return the user as a cluster knows it. Raises StatusError."""
+        """Return the user's identity at a cluster. Raises StatusError."""
         user = self._users.get(cluster)
         if user is None:
             user = self._users[cluster] = self._request.user_at(cluster)
         return user
 
     def known(self, service: _Service) -> bool | None:
-        """Return the decision if it is known; None: it must be reviewed. Raises StatusError for a user who is unknown
-        there.
+        """Return the decision if it is known, None if it must be reviewed. Raises StatusError for a user whom the
+        cluster does not know.
         """
         answers = [self._known(*question, service.attributes) for question in self._questions(service)]
         if None in answers and False not in answers:
@@ -185,7 +185,7 @@ class _Asked:
         return all(answers)
 
     async def decide(self, service: _Service) -> bool:
-        """Return whether all reviewers allow it. Raises ReviewUnavailable."""
+        """Return whether all reviewers allow the discovery. Raises ReviewUnavailable."""
         for _, _, reviewer, user in self._questions(service):
             decision = await settled(reviewer.decide(user, _ALL))
             if not decision.allowed:
@@ -196,7 +196,7 @@ class _Asked:
         return True
 
     def _questions(self, service: _Service) -> list[tuple[str, str, Reviewer, UserInfo]]:
-        """Return who reviews: the kind of reviewer, its name, itself, and the user as it knows it."""
+        """Return the reviewers: for each its kind, its name, the reviewer, and the user's identity for it."""
         config, authorizer = service.config, self._authorizer
         found: list[tuple[str, str, Reviewer, UserInfo]] = []
         user = self.user(config.authority)
@@ -222,7 +222,7 @@ class _Asked:
 
 
 def _all(waiting: Sequence[Deferred[Any]], seconds: float, clock: IReactorTime) -> Deferred[None]:
-    """Return a Deferred that fires when all are done, or after so many seconds; cancelling it does not cancel them."""
+    """Return a Deferred that fires when all are done or after `seconds`; its cancellation does not cancel them."""
     done: Deferred[None] = Deferred(lambda _: timer.cancel())
 
     def fire(_: object = None) -> None:

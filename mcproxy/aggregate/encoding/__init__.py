@@ -1,1 +1,1 @@
-"""What makes bytes of cached objects, in gets, lists and watches: JSON, PartialObjectMetadata, Table, YAML."""
+"""Encoders of cached objects for gets, lists and watches: JSON, PartialObjectMetadata, Table, YAML."""

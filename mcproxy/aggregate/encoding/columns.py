@@ -35,10 +35,10 @@ class _Age(Enum):
 
 
 class Columns:
-    """The union of the columns of several members, and how each one's cells fit into it.
+    """The union of the columns of several members, and the mapping of each member's cells to this union.
 
-    `sources` are the members' columnDefinitions in their order, as JSON, or None for one that gives no Table. A column
-    is the same in two members if it has the same name; its place is that in the first member that has it.
+    `sources` are the members' columnDefinitions in member order, as JSON, or None for a member without Tables. Columns
+    with the same name are the same column; its position is that in the first member that has it.
     """
 
     def __init__(self, sources: Sequence[bytes | None], gvr: GroupVersionResource, *, custom: bool) -> None:
@@ -60,21 +60,21 @@ class Columns:
     def printer(self, source: bytes | None) -> CellPrinter:
         """Return the printer for the cells of a member whose columnDefinitions are `source`.
 
-        For columns outside `sources` it prints only name and age, where the union has them.
+        If `source` is not in `sources`, the printer prints only name and age, if the union has these columns.
         """
         return self._printers.get(source, self._unknown)
 
 
 def columns_of(states: Iterable[Snapshot | Store]) -> list[bytes | None]:
-    """Return the columnDefinitions of rows made from these states of stores.
+    """Return the columnDefinitions of rows that are made from these states of stores.
 
-    A state without objects whose columns are not known adds none.
+    A state without objects and with unknown columns adds none.
     """
     return [state.columns for state in states if state.columns is not None or len(state)]
 
 
 class StoreColumns:
-    """The columns of Tables over the present objects of some stores: those of a watch."""
+    """The columns of a watch's Tables, for the present objects of some stores."""
 
     __slots__ = ("_found", "_gvr", "stores")
 
@@ -84,9 +84,9 @@ class StoreColumns:
         self._found: Columns | None = None
 
     def of(self, store: Store | None = None) -> Columns:
-        """Return the columns, including those of `store`, for which a row is to be made.
+        """Return the columns, including those of `store`, the store of the next row.
 
-        They change when those of a member become known or change.
+        They change when a member's columns become known or change.
         """
         found = self._found
         if found is None or (store is not None and store.columns not in found.sources):
@@ -97,7 +97,7 @@ class StoreColumns:
 
 
 def _merge(union: list[TableColumnDefinition], columns: Sequence[TableColumnDefinition]) -> None:
-    """Add the columns that are not in the union, each after the one that precedes it."""
+    """Add the columns that are missing in the union, each after its predecessor."""
     places = {column.name: place for place, column in enumerate(union)}
     previous = -1
     for column in columns:
@@ -136,7 +136,7 @@ class CellPrinter:
         if obj.cells is None or not self._printed:
             return self._own_cells(obj, now)
         cells = CELLS.decode(obj.cells)
-        if len(cells) != self._count:  # printed with other columns than the member has now
+        if len(cells) != self._count:  # printed for other columns than the member's present ones
             return self._own_cells(obj, now)
         for place, kind in self._ages:
             cell = cells[place]
@@ -186,7 +186,7 @@ def _fresh(cell: str, kind: _Age, obj: CachedObject, now: float) -> str:
 
 
 def go_escaped(text: bytes) -> bytes:
-    """Return JSON with `<`, `>` and `&` escaped, as Go's encoder writes it; they occur only in strings."""
+    """Return JSON with `<`, `>` and `&`, which occur only in strings, escaped as by Go's encoder."""
     if b"<" in text or b">" in text or b"&" in text:
         return text.replace(b"<", b"\\u003c").replace(b">", b"\\u003e").replace(b"&", b"\\u0026")
     return text
@@ -228,12 +228,12 @@ DEFAULT_COLUMNS = (
         "info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata",
     ),
 )
-"""For objects of which the member gave no Table."""
+"""The columns for objects for which the member sent no Table."""
 _COLUMNS = msgspec.json.Decoder(list[TableColumnDefinition])
 
 
 def parse_columns(columns: bytes | None) -> tuple[TableColumnDefinition, ...] | None:
-    """Read a member's columnDefinitions; None if it sent none, or none that can be read."""
+    """Read a member's columnDefinitions; None if they are missing or cannot be read."""
     if columns is None:
         return None
     try:
@@ -245,15 +245,15 @@ def parse_columns(columns: bytes | None) -> tuple[TableColumnDefinition, ...] | 
 
 # -- ages in cells --------------------------------------------------------------------------------------------
 #
-# Ages in Table cells: computed for each response, since a member printed them when its object was cached.
+# Ages in Table cells are computed for each response, since the member printed them when the object was cached.
 #
-# A cell shows only how long ago something was ("47h"). The time is found in the object: the timestamp that agrees with
-# the cell at the time of printing. If none agrees, the printed age itself is advanced. Source of the printed forms:
+# A cell shows only an age ("47h"). Its point in time is the timestamp in the object that matches the cell at the time
+# of printing. If no timestamp matches, the printed age itself is advanced. Source of the printed forms:
 # k8s.io/kubernetes `pkg/printers/internalversion`, apimachinery `duration.HumanDuration`.
 
 
 TOLERANCE = 5.0
-"""Tolerance in seconds between the member's clock when it printed and ours when we read."""
+"""Tolerance in seconds between the member's clock when it prints a cell and the proxy's clock when it reads it."""
 _DURATION = re.compile(
     r"(?=[0-9])(?:(\d{1,4})y)?(?:(\d{1,6})d)?(?:(\d{1,3})h)?(?:(\d{1,4})m)?(?:(\d{1,3})s)?", re.ASCII
 )
@@ -264,7 +264,7 @@ _RESTARTS = re.compile(r"(\d+ \()(\w+)( ago\))", re.ASCII)
 
 
 def parse_human_duration(text: str) -> int | None:
-    """Return the least number of seconds that is shown as `text`; None if `text` is not a duration."""
+    """Return the smallest number of seconds that is printed as `text`; None if `text` is not a duration."""
     found = _DURATION.fullmatch(text)
     if found is None:
         return None
@@ -272,7 +272,7 @@ def parse_human_duration(text: str) -> int | None:
 
 
 def granularity(seconds: int) -> int:
-    """Return by how many seconds a duration may grow before it is shown differently."""
+    """Return by how many seconds a duration can grow before its printed form changes."""
     if seconds < 600:
         return 1
     if seconds < 8 * 3600:
@@ -283,7 +283,7 @@ def granularity(seconds: int) -> int:
 
 
 def timestamps(*documents: bytes) -> Iterator[float]:
-    """Yield the RFC 3339 times in JSON documents, in seconds since 1970, at most the first 200."""
+    """Yield the first 200 RFC 3339 times in JSON documents, in seconds since 1970."""
     count = 0
     for document in documents:
         for found in _TIMESTAMP.finditer(document):
@@ -296,9 +296,9 @@ def timestamps(*documents: bytes) -> Iterator[float]:
 
 
 def aged(text: str, printed: float, now: float, candidates: Iterable[float]) -> str:
-    """Return a cell, printed as `text` at the time `printed`, as it has to be shown at `now`.
+    """Return the text at `now` of a cell that was printed as `text` at the time `printed`.
 
-    Text that is no duration (`<unknown>`, `<none>`, `<invalid>`) stays.
+    Text that is not a duration (`<unknown>`, `<none>`, `<invalid>`) stays.
     """
     least = parse_human_duration(text)
     if least is None:
@@ -307,7 +307,7 @@ def aged(text: str, printed: float, now: float, candidates: Iterable[float]) -> 
     best, distance = float(least), TOLERANCE
     for candidate in candidates:
         seconds = printed - candidate
-        # A cell holds while its age is below `most` + 1; beyond that the two clocks differ.
+        # The printed age is below `most` + 1 second; if the computed age is not, the two clocks differ.
         fitting = min(max(seconds, least), most + 0.999)
         off = abs(seconds - fitting)
         if off < distance:
@@ -318,7 +318,7 @@ def aged(text: str, printed: float, now: float, candidates: Iterable[float]) -> 
 
 
 def aged_restarts(text: str, printed: float, now: float, candidates: Iterable[float]) -> str:
-    """Return a pod's Restarts, `3 (5m ago)`, as they are to be shown at `now`."""
+    """Return the text at `now` of a pod's Restarts cell such as `3 (5m ago)`."""
     found = _RESTARTS.fullmatch(text)
     if found is None:
         return text

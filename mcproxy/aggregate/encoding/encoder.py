@@ -1,8 +1,8 @@
-"""One interface for every representation, in gets, lists and watches.
+"""The interface of the encoders of all representations, for gets, lists and watches.
 
 Source: Kubernetes API concepts ("Efficient detection of changes", "Receiving resources as Tables"), and recordings of a
-kube-apiserver 1.36 for the order of the fields. Custom resources are written with sorted keys and with kind and
-apiVersion in every item; built-in ones with Go's order of fields and without.
+kube-apiserver 1.36 for the order of the fields. Custom resources have sorted keys, and kind and apiVersion in every
+list item. Built-in resources have Go's order of fields, and list items without kind and apiVersion.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Encoder(Protocol):
 
     @property
     def key(self) -> Hashable:
-        """Encoders of one resource with equal keys make the same bytes."""
+        """A key: encoders of one resource with equal keys produce the same bytes."""
 
     # -- gets and lists ---------------------------------------------------------------------------------------
 
@@ -41,7 +41,7 @@ class Encoder(Protocol):
         """Return the body of a get."""
 
     def columns(self, states: Iterable[Snapshot]) -> Columns | None:
-        """Return the columns of a list of these states of stores; None if it is no Table."""
+        """Return the columns of a list of these states of stores; None if the representation is not Table."""
 
     def envelope(self, metadata: ListMeta, list_kind: str, columns: Columns | None) -> tuple[bytes, bytes]:
         """Return the bytes before and after the items of a list."""
@@ -52,7 +52,7 @@ class Encoder(Protocol):
     # -- watches ----------------------------------------------------------------------------------------------
 
     def definitions(self, columns: StoreColumns, store: Store | None) -> bytes:
-        """Return the columnDefinitions that a client must have to read an event of `store`; b"" if it needs none."""
+        """Return the columnDefinitions that a client needs to read an event of `store`; b"" if it needs none."""
 
     def event(
         self,
@@ -63,7 +63,7 @@ class Encoder(Protocol):
         version: bytes,
         sent_definitions: bytes | None,
     ) -> bytes:
-        """Return the line of a change. `sent_definitions` are those that the client has; None before its first line."""
+        """Return the line of a change. The client already has `sent_definitions`, None before its first line."""
 
     def bookmark(
         self,
@@ -74,7 +74,7 @@ class Encoder(Protocol):
         *,
         initial_end: bool,
     ) -> bytes:
-        """Return the line of a bookmark; `store` is any of the view, None where it has none."""
+        """Return the line of a bookmark; `store` is any store of the view, None if the view has none."""
 
 
 def encoder_for(wanted: Representation, resource: APIResource, now: Callable[[], float], *, custom: bool) -> Encoder:

@@ -1,4 +1,4 @@
-"""The objects themselves, and their PartialObjectMetadata, byte for byte as a kube-apiserver writes them."""
+"""Encodes whole objects and PartialObjectMetadata, byte for byte as a kube-apiserver writes them."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from mcproxy.kube.resource import APIResource
 
 VersionWriter = Callable[[int], bytes]
-"""`VersionFormat.object_template`: a member's version of an object -> the resourceVersion that is written."""
+"""`VersionFormat.object_template`: maps a member's version of an object to the resourceVersion for clients."""
 ItemWriter = Callable[[Sequence["CachedObject"]], list[bytes]]
-"""Returns the pieces of items; joined they are their JSON, with a comma before each."""
+"""Returns the pieces of list items: joined, they are the items' JSON with a comma before each item."""
 _END_ANNOTATION = b'"annotations":{"%b":"true"}' % INITIAL_EVENTS_END.encode()
 
 
 @dataclass(frozen=True, slots=True)
 class ListMeta:
-    """The metadata of a list; `remaining` is None where remainingItemCount is left out."""
+    """The metadata of a list; `remaining` is None if remainingItemCount is omitted."""
 
     resource_version: str
     continue_token: str = ""
     remaining: int | None = None
 
     def json(self) -> bytes:
-        """Return it in Go's order of fields."""
+        """Return the JSON in Go's order of fields."""
         text = b'{"resourceVersion":' + _text(self.resource_version)
         if self.continue_token:
             text += b',"continue":' + _text(self.continue_token)
@@ -43,7 +43,7 @@ class ListMeta:
         return text + b"}"
 
     def sorted_json(self) -> bytes:
-        """Return it as in lists of custom resources: sorted, always with `continue`."""
+        """Return the JSON as in lists of custom resources: with sorted keys, always with `continue`."""
         text = b'{"continue":' + _text(self.continue_token)
         if self.remaining is not None:
             text += b',"remainingItemCount":%d' % self.remaining
@@ -51,7 +51,7 @@ class ListMeta:
 
 
 class WithoutColumns:
-    """Base of the representations other than Tables, in which a client can read each line by itself."""
+    """Base of the encoders without Tables: a client can read each line of a watch on its own."""
 
     __slots__ = ()
 
@@ -63,7 +63,7 @@ class WithoutColumns:
 
 
 class ObjectEncoder(WithoutColumns):
-    """The objects themselves, as JSON (`encoder.Encoder`)."""
+    """Encodes whole objects as JSON (`encoder.Encoder`)."""
 
     __slots__ = ("_api_version", "_custom", "_prefix")
 
@@ -123,7 +123,7 @@ class ObjectEncoder(WithoutColumns):
 
 
 class PartialEncoder(WithoutColumns):
-    """PartialObjectMetadata (`encoder.Encoder`)."""
+    """Encodes PartialObjectMetadata (`encoder.Encoder`)."""
 
     __slots__ = ("_api_version", "_prefix", "key")
 
@@ -189,14 +189,14 @@ def bookmark_object(prefix: bytes, version: bytes, *, initial_end: bool) -> byte
     """Return the object of a bookmark; `prefix` has kind and apiVersion, with a comma at its end."""
     metadata = b'"resourceVersion":"%b"' % version
     if initial_end:
-        # Custom resources are written in the order of the alphabet.
+        # Custom resources are written with sorted keys.
         pair = (_END_ANNOTATION, metadata) if prefix.startswith(b'"apiVersion"') else (metadata, _END_ANNOTATION)
         metadata = b",".join(pair)
     return b'{%b"metadata":{%b}}' % (prefix, metadata)
 
 
 def error_event(error: StatusError) -> bytes:
-    """Return the line of an ERROR event, after which a watch ends; a Status in every representation."""
+    """Return the line of an ERROR event, after which a watch ends; its object is a Status in every representation."""
     return b'{"type":"ERROR","object":%b}\n' % error.body().rstrip(b"\n")
 
 
@@ -204,9 +204,9 @@ def _text(text: str) -> bytes:
     return msgspec.json.encode(text)
 
 
-# -- what a client requests -----------------------------------------------------------------------------------
+# -- the requested representation -----------------------------------------------------------------------------
 #
-# The representation that a client requests: the objects themselves, a Table, PartialObjectMetadata.
+# The representation that a client requests: whole objects, a Table or PartialObjectMetadata.
 
 TABLE, PARTIAL, PARTIAL_LIST = "Table", "PartialObjectMetadata", "PartialObjectMetadataList"
 NONE, METADATA, OBJECT = "None", "Metadata", "Object"
@@ -214,9 +214,9 @@ NONE, METADATA, OBJECT = "None", "Metadata", "Object"
 
 @dataclass(frozen=True, slots=True)
 class Representation:
-    """`kind` is "" (the objects themselves), TABLE, PARTIAL or PARTIAL_LIST.
+    """A negotiated representation. `kind` is "" (whole objects), TABLE, PARTIAL or PARTIAL_LIST.
 
-    `version` is that of meta.k8s.io, `include_object` NONE, METADATA or OBJECT (of a Table's rows).
+    `version` is that of the group meta.k8s.io; `include_object` (for rows of a Table) is NONE, METADATA or OBJECT.
     """
 
     kind: str = ""
@@ -230,7 +230,7 @@ class Representation:
 
 
 def requested_representation(accepted: NegotiatedMediaType, include_object: str) -> Representation:
-    """Return what was negotiated; `include_object` is the query parameter. Raises StatusError 400."""
+    """Return the negotiated representation; `include_object` is the query parameter. Raises StatusError 400."""
     if accepted.kind == TABLE and include_object not in ("", NONE, METADATA, OBJECT):
         raise StatusError(
             400,

@@ -1,8 +1,8 @@
-"""Tables: a row for each object, in lists and in watch events.
+"""Encodes Tables: a row for each object, in lists and in watch events.
 
-A watch event is a Table of one row, with columnDefinitions only in the first event of a watch. Where the columns
-change during a watch (a member's cache was empty, so its columns were not known; a definition was changed; a member has
-returned), the next event has them again, as clients expect.
+A watch event is a Table of one row; only the first event of a watch has columnDefinitions. If the columns change during
+a watch (the columns of an empty cache become known, a definition is changed, or a member returns), the next event
+has columnDefinitions again, as clients expect.
 
 Source: Kubernetes API concepts ("Receiving resources as Tables"), and recordings of a kube-apiserver 1.36.
 """
@@ -49,7 +49,7 @@ _PHASES = (
 
 
 class TableEncoder:
-    """Tables (`encoder.Encoder`)."""
+    """Encodes Tables (`encoder.Encoder`)."""
 
     __slots__ = ("_api_version", "_custom", "_gvr", "_include_object", "_now", "_partial_prefix", "_pods", "key")
 
@@ -156,9 +156,9 @@ class TableEncoder:
         return self._line(b"BOOKMARK", version, row, found.definitions, sent_definitions)
 
     def _empty_cells(self, columns: StoreColumns, found: Columns) -> bytes:
-        """Return the cells of an empty object: 0 where other objects have a number.
+        """Return the cells of an empty object: 0 in columns where other objects have a number.
 
-        The type of a column is not enough: the column Data of config maps is a string by its definition.
+        The column's type is not enough: the column Data of ConfigMaps is a string by its definition.
         """
         sample = self._sample(columns, found)
         cells: list[object] = []
@@ -192,7 +192,7 @@ class TableEncoder:
 
 
 def row_conditions(obj: CachedObject) -> bytes:
-    """Return the conditions of a pod's row, with a comma before them; b"" for a pod that has not ended."""
+    """Return the conditions of a pod's row, with a comma before them; b"" for a pod that has not terminated."""
     for phase, conditions in _PHASES:
         if b'"%b"' % phase.encode() in obj.tail and (
             scalar_at(obj.json(b"", b"%d" % obj.version), ("status", "phase")) == phase

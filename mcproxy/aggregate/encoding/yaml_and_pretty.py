@@ -1,6 +1,6 @@
-"""YAML, and JSON over several lines (`pretty=true`), of whole bodies.
+"""Converts whole response bodies to YAML, or to indented JSON (`pretty=true`).
 
-Only small bodies, in a thread: YAML of some megabytes costs seconds of processor time.
+Convert only small bodies, in a thread: YAML of some megabytes takes seconds of CPU time.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import yaml
 from mcproxy.kube.numbers import json_float
 
 MAX_YAML = 256 * 1024
-"""Bytes of JSON."""
+"""Maximum bytes of JSON for a conversion to YAML."""
 MAX_PRETTY = 1024 * 1024
-"""Bytes of JSON in one line."""
+"""Maximum bytes of unindented JSON for a conversion to indented JSON."""
 _VALUE = msgspec.json.Decoder(float_hook=json_float)
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
@@ -25,5 +25,5 @@ def to_yaml(body: bytes) -> bytes:
 
 
 def to_pretty(body: bytes) -> bytes:
-    """Return JSON over several lines, as Go's MarshalIndent with two spaces; without a final newline."""
+    """Return indented JSON, as Go's MarshalIndent with two spaces; without a final newline."""
     return msgspec.json.format(body.rstrip(b"\n"), indent=2)

@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from mcproxy.aggregate.view.view import MemberView
 
 BATCH = 512
-"""The most objects that are matched at a time."""
+"""Maximum number of objects that are matched at a time."""
 BATCH_COST = 16_384
-"""`Selection.cost` of one batch: about two milliseconds."""
+"""Maximum `Selection.cost` of one batch: about two milliseconds."""
 Batch = tuple["StoreState", "Sequence[CachedObject]"]
-"""Objects of one store, in their order."""
+"""Objects of one store, in key order."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageStart:
-    """The place after which a page begins: an object of the member with that place in the layout."""
+    """The object after which a page begins; `member` is the index of its member in the layout."""
 
     member: int
     namespace: str
@@ -47,7 +47,7 @@ class PageStart:
 
 @dataclass(slots=True)
 class SelectedPage:
-    """The objects of one page, by state; `last` is the one that it ends with, if others follow."""
+    """The objects of one page, by state; `last` is the page's last object, if more objects follow."""
 
     items: list[Batch]
     last: tuple[StoreState, CachedObject] | None = None
@@ -65,7 +65,7 @@ class Lister:
         start: PageStart | None = None,
         hidden: Hidden | None = None,
     ) -> None:
-        """`namespace` is that of the request, "" for all or none; `hidden` are the objects that are not shown."""
+        """`namespace` is that of the request, "" for all or none; `hidden` are the objects to leave out."""
         self._clock = clock
         self._states = [state for state in states if start is None or state.member.index >= start.member]
         self._selection = selection
@@ -77,7 +77,7 @@ class Lister:
             self._states = []
 
     def batches(self) -> Iterator[Batch]:
-        """Yield the selected objects in batches, each made in a short time; a batch may be empty."""
+        """Yield the selected objects in batches that each take little time to make; a batch can be empty."""
         hidden = self._hidden
         return self._selected() if hidden is None else self._shown(hidden)
 
@@ -97,7 +97,7 @@ class Lister:
                 yield state, selection.filter(batch) if selection else batch
 
     def _is_whole(self, state: StoreState) -> bool:
-        """Whether all objects of a state are looked at."""
+        """Whether all objects of a state are matched."""
         continued = self._start is not None and self._start.member == state.member.index
         return not (continued or self._namespace or self._selection.name)
 
@@ -123,7 +123,7 @@ class Lister:
             yield batch
 
     def count(self) -> int:
-        """Return how many objects there are, selected or not."""
+        """Return the number of objects in the list, whether selected or not."""
         start, total = self._start, 0
         for state in self._states:
             if start is not None and start.member == state.member.index:
@@ -157,13 +157,13 @@ class Lister:
         return page
 
 
-# -- objects that are not shown -------------------------------------------------------------------------------
+# -- hidden objects -------------------------------------------------------------------------------------------
 #
-# The states that a list is made from, and which of their objects it does not show.
+# The states from which a list is made, and the objects in them that the list hides.
 #
-# Hidden are the objects of names that several members have, where a rule of `conflicts` shows one alone. They are found
-# in the states that the list is made from, so all pages of it agree, whatever has changed since; and among all objects,
-# whether selected or not: a name means one of them, whatever the selectors are.
+# If several members have an object of the same name, a rule of `conflicts` can show only one; the others are hidden.
+# They are found in the states of the list, so all its pages agree, even if objects change. They are found among all
+# objects, whether selected or not, so that a name refers to the same object with any selectors.
 
 
 _BEHIND_SLASH = "0"  # the character after the slash
@@ -182,7 +182,7 @@ class StoreState:
 
 
 class Hidden:
-    """The keys that are hidden in each of the states."""
+    """The keys of hidden objects in each of the states."""
 
     __slots__ = ("_keys", "names")
 
@@ -193,8 +193,8 @@ class Hidden:
         duplicates: DuplicateNames,
         names: tuple[str, str] = ("", ""),
     ) -> None:
-        """`states` are those of `duplicates`, in the order of the members; `names` has namespace and name of the
-        list, each "" for all."""
+        """`states` are the states of `duplicates`, in member order; `names` has namespace and name of the list, each ""
+        for all."""
         self.names = names
         found: dict[tuple[str, str], list[str]] = {}
         for key, places in duplicates.places.items():
@@ -208,7 +208,7 @@ class Hidden:
         self._keys = {state: sorted(keys) for state, keys in found.items()}
 
     def shown(self, state: StoreState, objects: Sequence[CachedObject]) -> Sequence[CachedObject]:
-        """Return the shown ones among a state's objects, which are in the order of their keys."""
+        """Return the objects that are not hidden; `objects` are of one state, in key order."""
         keys = self._keys.get(_store_of(state))
         if not keys or not objects:
             return objects
@@ -219,7 +219,7 @@ class Hidden:
         return [obj for obj in objects if key_of(obj) not in hidden]
 
     def count(self, state: StoreState, namespace: str, after: str = "") -> int:
-        """Return how many keys of a state are hidden, in a namespace ("": all) and after the key `after`."""
+        """Return the number of hidden keys of a state, in a namespace ("": all) and after the key `after`."""
         keys = self._keys.get(_store_of(state), ())
         start = max(bisect_right(keys, after), bisect_left(keys, f"{namespace}/") if namespace else 0)
         end = bisect_left(keys, namespace + _BEHIND_SLASH) if namespace else len(keys)
@@ -233,10 +233,10 @@ def _store_of(state: StoreState) -> tuple[str, str]:
 async def hidden_of(
     clock: IReactorTime, conflicts: Conflicts, states: Sequence[StoreState], namespace: str, name: str
 ) -> Hidden | None:
-    """Return which objects of these states are hidden; None where no rule hides any.
+    """Return the hidden objects of these states; None if no rule hides objects.
 
-    `namespace` is that of the list, "" for all or none; `name` that of the only object, "" if there may be several.
-    It takes linear time, in short turns of the reactor.
+    `namespace` is that of the list, "" for all or none; `name` is that of the only object, "" if there can be several.
+    The search takes linear time, in short turns of the reactor.
     """
     if not conflicts.shows_one_in(namespace) or len({state.member.name for state in states}) < 2:
         return None
@@ -256,10 +256,10 @@ async def hidden_of(
 #
 # Continue tokens of an aggregate's lists. Pure.
 #
-# base64url without padding of compact JSON: the list's resource version (every member's version), the member that the
-# last page ended in, the last object's key, a digest of what was listed, one of the members in their order, and one
-# of the objects that the members have at these versions. A token is no secret and grants nothing: a client gets what
-# its own list would have from that place on. Source: apiserver `storage/continue.go`, whose messages these are.
+# A token is compact JSON in base64url without padding. It has the list's resource version (every member's version), the
+# member and the key of the last page's last object, and digests of the list's subject, of the members in their order
+# and of the members' objects at these versions. A token is no secret and grants nothing: a client gets only objects
+# that its own list would have after this object. Source, also of the messages: apiserver `storage/continue.go`.
 
 
 TOKEN_VERSION = "mcproxy.io/v1"
@@ -271,7 +271,7 @@ _NOT_BASE64 = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class ContinueToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where a list continues: after the object `key` (namespace/name) of `cluster`; `listed` is a `listed_digest`."""
+    """A list continues after the object `key` (namespace/name) of `cluster`; `listed` is a `listed_digest`."""
 
     version: str = msgspec.field(name="v")
     resource_version: str = msgspec.field(name="rv")
@@ -281,26 +281,26 @@ class ContinueToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     stores: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
     """Versions by member and namespace, where a member's stores (one for each namespace in scope) differ."""
     order: str = ""
-    """The `layout_digest` of the members whose order the pages go by; "" in tokens of earlier versions."""
+    """The `layout_digest` of the members in the order of the pages; "" in tokens of earlier program versions."""
     state: str = ""
-    """The `state_digest` of the states that the pages come from; "" in tokens of earlier versions."""
+    """The `state_digest` of the states from which the pages come; "" in tokens of earlier program versions."""
 
     @property
     def last(self) -> tuple[str, str]:
-        """Namespace and name of the last object of the page before."""
+        """Namespace and name of the previous page's last object."""
         namespace, _, name = self.key.partition("/")
         return namespace, name
 
     def encode(self) -> str:
-        """Return it as clients send it."""
+        """Return the token in the form that clients send."""
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).rstrip(b"=").decode()
 
     def inconsistent(self) -> ContinueToken:
-        """Return the token that continues at the same place with the present state."""
+        """Return a token that continues after the same object, but with the present state."""
         return msgspec.structs.replace(self, resource_version=INCONSISTENT, stores={}, state="")
 
     def at_start_of(self, cluster: str) -> ContinueToken:
-        """Return the token that continues with the first object of a member."""
+        """Return a token that continues with the first object of a member."""
         return msgspec.structs.replace(self, cluster=cluster, key="/")
 
 
@@ -338,8 +338,8 @@ def layout_digest(names: Iterable[str]) -> str:
 def state_digest(stores: Iterable[tuple[str, str, int]]) -> str:
     """Return a short digest of states of stores: member, namespace, `ObjectSequence.fingerprint` of each.
 
-    A version alone does not name a state: a member that was put back to a backup has the same versions again, with
-    other objects. Every replica finds the same digest for the same objects, whatever its clock and its past.
+    A version alone does not identify a state: a member that was restored from a backup has the same versions again with
+    other objects. Every replica computes the same digest for the same objects.
     """
     lines = "\n".join(f"{member}\0{namespace}\0{fingerprint}" for member, namespace, fingerprint in stores)
     return sha256(lines.encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""The state that a list shows: as fresh, as old or as exact as its options require.
+"""Finds the state for a list according to resourceVersion, resourceVersionMatch and continue.
 
 Source: Kubernetes API concepts, "Resource versions"; apiserver `storage/cacher` and `storage/etcd3` (GetList).
 """
@@ -36,7 +36,7 @@ _LIST_TOO_OLD = "The resourceVersion for the provided list is too old."
 
 @dataclass(frozen=True, slots=True)
 class ListState:
-    """What a list is made from: the states of stores in the order of its items, and its resource version."""
+    """The input of a list: the states of stores in the order of its items, and its resource version."""
 
     stores: tuple[StoreState, ...]
     resource_version: str
@@ -45,21 +45,21 @@ class ListState:
     """Members whose present state is not known."""
 
     def store_versions(self) -> dict[str, dict[str, int]]:
-        """Return the versions by member and namespace, of the members whose stores' versions differ."""
+        """Return the versions by member and namespace, for members whose stores have different versions."""
         found: dict[str, dict[str, int]] = {}
         for each in self.stores:
             found.setdefault(each.member.name, {})[each.store.namespace] = each.snapshot.version
         return {member: versions for member, versions in found.items() if len(set(versions.values())) > 1}
 
     def digest(self) -> str:
-        """Return the digest that distinguishes it from another state of the same versions (`state_digest`)."""
+        """Return the digest that differs for another state with the same versions (`state_digest`)."""
         return state_digest(
             (each.member.name, each.store.namespace, each.snapshot.objects.fingerprint) for each in self.stores
         )
 
 
 class ListStates:
-    """Finds the states of lists, and holds those that further pages come from."""
+    """Finds the states of lists, and holds the states for further pages."""
 
     def __init__(self, waiter: FreshnessWaiter, held: HeldSnapshots) -> None:
         self._waiter = waiter
@@ -82,7 +82,7 @@ class ListStates:
         name: str = "",
         left_out: Sequence[LeftOut] = (),
     ) -> Readable:
-        """Wait as a resourceVersion parameter without a match requires."""
+        """Wait as a resourceVersion parameter without resourceVersionMatch requires."""
         if resource_version == "0":
             return await self._waiter.cached(view, allowed, namespace)
         if not resource_version:
@@ -107,10 +107,10 @@ class ListStates:
         token: ContinueToken | None,
         left_out: Sequence[LeftOut] = (),
     ) -> ListState:
-        """Return the state that a list is to show. Raises StatusError 400, 410, 503, 504.
+        """Return the state for a list. Raises StatusError 400, 410, 503, 504.
 
-        `name` is that of the only object that is listed, "" if there may be several. `left_out` are the members that do
-        not allow it.
+        `name` is that of the only listed object, "" if there can be several. `left_out` are the members that do not
+        allow the list.
         """
         text = options.resource_version
         if token is not None and not _keeps_order(view, token):
@@ -125,7 +125,7 @@ class ListStates:
         if versions is not None:
             check_parts(view, versions, namespace, left_out)
         if versions is not None and (options.match == "Exact" or (options.limit and not options.match)):
-            # A limit without a match means Exact, as in Kubernetes (and in its recorded answers).
+            # A limit without resourceVersionMatch means Exact, as in Kubernetes (and in its recorded answers).
             return await self._exact(view, allowed, namespace, versions, text)
         if versions is not None:
             readable = await self._waiter.at_least(view, allowed, namespace, versions, text)
@@ -150,7 +150,7 @@ class ListStates:
     async def _state_of_token(
         self, view: View, allowed: Sequence[str], namespace: str, token: ContinueToken, left_out: Sequence[LeftOut]
     ) -> ListState:
-        """Return the state that a list's earlier pages came from. Raises StatusError 400, 410, 503, 504."""
+        """Return the state of a list's earlier pages. Raises StatusError 400, 410, 503, 504."""
         try:
             versions = view.reader.read(token.resource_version) or {}
             if token.cluster not in view.layout:
@@ -161,10 +161,10 @@ class ListStates:
             _check_complete(view, readable, namespace, versions)
             state = self._state_at(view, readable, namespace, versions, token)
             if token.state and token.state != state.digest():
-                # A member was put back to a backup since, here or where the pages before come from. Some of their
-                # objects are undone, so there is nothing to go on with.
+                # A member was restored from a backup since the earlier pages, which may come from another replica. Some
+                # of their objects were undone, so the list cannot continue.
                 raise expired(_CONTINUE_TOO_OLD)
-            # The version as the pages before have it: a reload may have changed how it is written.
+            # All pages have the same version text, even if a reload has changed the form of versions.
             return replace(state, resource_version=token.resource_version)
         except (Expired, NotHeld):
             raise _token_expired(view, token) from None
@@ -181,10 +181,10 @@ class ListStates:
         versions: Mapping[str, int],
         token: ContinueToken | None = None,
     ) -> ListState:
-        """Return the states of members at their versions. Raises Expired, or StatusError 504 for the future.
+        """Return the states of members at their versions. Raises Expired, or StatusError 504 for a future version.
 
-        A member without a version has its present state. In a page after the first (`token`) it has none: its objects
-        may belong before the place where the page begins.
+        A member without a version is shown in its present state. On a page after the first (`token`) it is left out,
+        since its objects can belong to earlier pages.
         """
         states = []
         texts = list(readable.warnings)
@@ -218,8 +218,8 @@ def _state_of(view: View, states: Sequence[StoreState], readable: Readable) -> L
 
 
 def _versions_of(view: View, states: Sequence[StoreState]) -> list[int]:
-    """Return the version vector of a state: a member's version is the least of its stores' versions, 0 for a member
-    that is left out.
+    """Return the version vector of a state: a member's version is the minimum of its stores' versions, or 0 if the
+    member is left out.
     """
     versions = [0] * len(view.layout)
     for each in states:
@@ -234,7 +234,7 @@ def _ordered(member: MemberView, namespace: str) -> list[Store]:
 
 
 def _check_complete(view: View, readable: Readable, namespace: str, versions: Mapping[str, int]) -> None:
-    """Raise Expired if a member with a version is not shown: the state would lack its objects."""
+    """Raise Expired if a member with a version is not shown: its objects would be missing."""
     shown = {member.name for member in readable.members}
     for name, version in versions.items():
         member = view.member(name)
@@ -243,10 +243,10 @@ def _check_complete(view: View, readable: Readable, namespace: str, versions: Ma
 
 
 def _keeps_order(view: View, token: ContinueToken) -> bool:
-    """Return whether the present members have the same order as for the pages before.
+    """Return whether the present members have the same order as for the earlier pages.
 
-    In another order the objects after the last page's end are not those that remain to be listed, and a token has no
-    place from which to continue with the present state.
+    In another order, the objects after the last page's end are not the remaining objects, so a token cannot continue
+    with the present state.
     """
     if not token.order:
         return True
@@ -258,10 +258,10 @@ def _keeps_order(view: View, token: ContinueToken) -> bool:
 
 
 def _token_expired(view: View, token: ContinueToken) -> StatusError:
-    """Return the 410 of a state that is no longer held, with a token that continues with the present state.
+    """Return the 410 for a state that is no longer held, with a token that continues with the present state.
 
-    Where the member in which the last page ended was removed, it continues at the beginning of the next member; there
-    is no token if no next member is known.
+    If the member of the last page's last object was removed, the token continues at the beginning of the next member.
+    There is no token if no next member is known.
     """
     place = token.inconsistent()
     if token.cluster not in view.layout:
@@ -278,29 +278,29 @@ def _token_expired(view: View, token: ContinueToken) -> StatusError:
 #
 # The states of lists that are held for further pages.
 #
-# A list's pages come from one state. It is held for a while after each page; after that, the stores' event logs may
-# still reach it, and so may those of another replica.
+# All pages of a list come from one state, which is held for a while after each page. After that, the stores' event
+# logs, here or at another replica, may still reach back to it.
 
 
 HOLD_SECONDS = 120.0
-"""How long a state is held after its last use; it keeps the objects that have changed since in memory."""
+"""Seconds for which a state is held after its last use; it keeps objects in memory that have changed since."""
 MAX_HELD = 256
-"""States of stores that are held at once, over all lists of an aggregate; the oldest goes first."""
+"""Maximum number of held states of stores, over all lists of an aggregate; the oldest is dropped first."""
 MAX_HELD_BYTES = 64 * 1024 * 1024
-"""The most bytes of objects that only held states keep in memory; the oldest state of the store with most of them goes
-first.
+"""Maximum bytes of objects that only held states keep in memory. The store with the most such bytes loses its oldest
+state first.
 """
-_EXPIRY_INTERVAL = 1.0  # seconds between two looks at what they keep
-_MAX_HIDDEN = 16  # lists that begin with one state: of users who may read other members
+_EXPIRY_INTERVAL = 1.0  # seconds between two checks of the bounds
+_MAX_HIDDEN = 16  # lists with the same first state, of users who may read different members
 
 
 class _Held(NamedTuple):
     snapshot: Snapshot
     until: float
     replaced: int
-    """`Store.replaced` when it was the present state, or less."""
+    """`Store.replaced` at the time when this was the store's present state, or a smaller number."""
     hidden: dict[Hashable, Hidden]
-    """The hidden objects of lists that begin with this state, by the lists' names and all their states."""
+    """The hidden objects of lists whose first state is this one, by the lists' names and all their states."""
 
 
 class HeldSnapshots:
@@ -342,7 +342,7 @@ class HeldSnapshots:
     def at(self, store: Store, version: int) -> Snapshot:
         """Return the state of a store at a version. Raises Expired if it is neither held nor in the event log.
 
-        A state from before the store was cleared is not shown again: the member's name may belong to another cluster
+        A state from before the store was cleared is never returned: the member's name can belong to another cluster
         now.
         """
         held = self._held.get(_held_key(store, version))
@@ -361,7 +361,7 @@ class HeldSnapshots:
         return sum(self._sizes().values())
 
     def _sizes(self) -> dict[Store, int]:
-        """Return these bytes by store: all that has been replaced since its oldest held state."""
+        """Return these bytes by store: the bytes of all objects replaced since its oldest held state."""
         found: dict[Store, int] = {}
         for held in self._held.values():
             store = held.snapshot.store
@@ -397,7 +397,7 @@ class HeldSnapshots:
 
 
 def _replaced(snapshot: Snapshot) -> int:
-    """Return `_Held.replaced`; a state that is not the present one was made from what the events hold."""
+    """Return `_Held.replaced`; a state other than the present one was computed from states that events hold."""
     store = snapshot.store
     present = snapshot.version >= store.snapshot().version
     return store.replaced if present else store.replaced - store.events_size

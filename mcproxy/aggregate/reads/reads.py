@@ -1,4 +1,4 @@
-"""Get and list from the caches of an aggregate's members: one answer as if all were one cluster.
+"""Gets and lists from the caches of an aggregate's members, answered as by a single cluster.
 
     method, Accept, options -> selection -> fresh enough caches -> state of the stores -> page -> bytes
 
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from mcproxy.aggregate.view.view import View
 
 _NAMESPACES = ("", "namespaces")
-"""Resources whose names may repeat without a warning: each cluster has its own."""
+"""Resources whose names can exist in several clusters without a Warning: each cluster has its own."""
 _FIRST_STEP = 16
-"""How many objects are written first, while their size is unknown."""
+"""Number of objects in the first slice, while their size is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,13 @@ class _ReadOptions:
     """The options of a get or a list."""
 
     query: dict[str, str]
-    namespace: str  # "" for all, and for resources that have none
+    namespace: str  # "" for all, and for cluster-scoped resources
     media_type: str
     wanted: Representation
 
 
 class Reads:
-    """Answers gets and lists of one aggregate; owns the states that are held for further pages."""
+    """Answers gets and lists of one aggregate; it owns the states that are held for further pages."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Reads:
         waiter: FreshnessWaiter,
         in_thread: InThread,
     ) -> None:
-        """`in_thread` compresses."""
+        """`in_thread` runs the compression of bodies."""
         self._clock = clock
         self._in_thread = in_thread
         self._waiter = waiter
@@ -76,7 +76,7 @@ class Reads:
         self._states = ListStates(self._waiter, self._held)
 
     def stop(self) -> None:
-        """The aggregate ends: no further pages come from the states that are held."""
+        """Stop: the aggregate ends, and the held states are dropped."""
         self._held.clear()
 
     # -- get --------------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ class Reads:
     async def get(
         self, request: AggregatedRequest, view: View, allowed: Sequence[str], left_out: Sequence[LeftOut] = ()
     ) -> None:
-        """Answer a get of one object with what the caches of the `allowed` members have. Raises StatusError."""
+        """Answer a get of one object from the caches of the `allowed` members. Raises StatusError."""
         check_decided(left_out, self._waiter.freshness.unavailable)
         read_options = _read_options(request, view)
         name, namespace = request.info.name, read_options.namespace
@@ -127,9 +127,9 @@ class Reads:
         left_out: Sequence[LeftOut] = (),
         known_field: KnownField | None = None,
     ) -> None:
-        """Answer a list with what the caches of the `allowed` members have. Raises StatusError.
+        """Answer a list from the caches of the `allowed` members. Raises StatusError.
 
-        `known_field` says which paths the resource's published schema has, for field selectors.
+        `known_field` returns whether the resource's published schema has a field path, for field selectors.
         """
         check_decided(left_out, self._waiter.freshness.unavailable)
         read_options = _read_options(request, view, listing=True)
@@ -147,7 +147,7 @@ class Reads:
         unreadable = only and any(each.may_have_unreadable(namespace, only) for each in members.values())
         if only and token is None and (unreadable or may_have(view, namespace, left_out, state.away)):
             found = await Lister(self._clock, state.stores, namespace, selection).page(1)
-            if not found.items:  # an empty list means the same as a 404 of the object
+            if not found.items:  # an empty list means the same as a 404 for the object
                 check_absent(subject(view, only), view, namespace, left_out, state.away)
                 check_readable(view, members, namespace, only)
         start = None
@@ -228,14 +228,14 @@ class Reads:
                     first = False
                 size = sum(map(len, parts))
                 yield Pieces(parts, size)
-                # As many objects as make a slice, whether they have 500 bytes or a megabyte.
+                # The number of objects that fill a slice, whether an object has 500 bytes or a megabyte.
                 step = max(1, min(len(objects), step * SLICE // size))
         yield Pieces([tail], len(tail))
 
     def _encoder(self, view: View, wanted: Representation) -> Encoder:
         return encoder_for(wanted, view.resource, wall_clock(self._clock), custom=view.custom)
 
-    # -- what both have ---------------------------------------------------------------------------------------
+    # -- shared by get and list -------------------------------------------------------------------------------
 
     async def _send(
         self, request: AggregatedRequest, read_options: _ReadOptions, texts: Sequence[str], source: Iterator[Pieces]

@@ -1,9 +1,9 @@
-"""Sends a body that is made piece by piece: with back-pressure, in short turns, compressed in a thread.
+"""Streams a response body: with back-pressure, in short turns of the reactor, compressed in a thread.
 
-A list of 40 MB takes memory only for references to cached bytes and for the slice that is being sent. Framing is that
-of a kube-apiserver: Content-Length up to 2 KiB (what fits the buffer of Go's net/http), chunks for more, gzip from 128
-KiB for clients that accept it. YAML and `pretty=true` need the whole body, so only small ones are sent in these forms:
-clients that read much request JSON.
+A list of 40 MB needs memory only for references to cached bytes and for the slice that is being sent. Framing is that
+of a kube-apiserver: Content-Length up to 2 KiB (the buffer size of Go's net/http), chunks above, and gzip from 128 KiB
+for clients that accept it. YAML and `pretty=true` need the whole body, so only small bodies are sent in these forms;
+clients that read large lists request JSON.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = Logger(__name__)
 
 
 class Pieces(NamedTuple):
-    """Bytes that follow each other, `size` together."""
+    """Consecutive pieces of bytes; `size` is their total."""
 
     parts: list[bytes]
     size: int
@@ -42,16 +42,16 @@ InThread = Callable[[Callable[[bytes], bytes], bytes], "Deferred[bytes]"]
 CHUNKED_FROM = 2048
 GZIP_FROM = 128 * 1024
 SLICE = 64 * 1024
-"""Bytes that are joined for one write: they stay in the processor's cache until they are encrypted."""
+"""Bytes that are joined for one write, so that they stay in the CPU cache until they are encrypted."""
 TURN_SECONDS = 0.005
-"""Time for which one response may keep the reactor busy."""
+"""Maximum seconds for which one response keeps the reactor busy."""
 TURN_BYTES = 256 * 1024
 NOT_READY = Pieces([], 0)
-"""No piece yet: other work may be done first."""
+"""Yielded if no piece is ready yet, so that other work can be done first."""
 
 
 class ResponseBody:
-    """Sends one response; the handler of its exchange while it does."""
+    """Sends one response, as the handler of its exchange during that time."""
 
     def __init__(self, clock: IReactorTime, exchange: Exchange, in_thread: InThread) -> None:
         self._clock = clock
@@ -64,11 +64,11 @@ class ResponseBody:
         self._turn_sent = 0
 
     async def send(self, fields: bytes, source: Iterator[Pieces], *, gzip: bool, gzip_from: int = GZIP_FROM) -> None:
-        """Send a 200 with the pieces of `source`; returns when all is handed over, or the client has gone.
+        """Send a 200 with the pieces of `source`; return when all bytes are handed over or the client disconnects.
 
-        `source` yields pieces of about SLICE bytes that take about a millisecond each, or NOT_READY where it has none
-        yet. `gzip`: the client accepts it; it is used from `gzip_from` bytes on. `fields` are the response's, as a
-        block without framing. An error of `source` is logged and ends the connection.
+        `source` yields pieces of about SLICE bytes that take about a millisecond each, or NOT_READY if no piece is
+        ready. `gzip`: the client accepts it; it is used for `gzip_from` bytes and more. `fields` are the response's
+        header fields, as a block without framing. An error of `source` is logged and ends the connection.
         """
         if self._exchange.ended:
             return
@@ -76,7 +76,7 @@ class ResponseBody:
         try:
             await self._send(fields, source, gzip_from if gzip else 0)
         except CancelledError:
-            self._exchange.abort()  # the client has gone: not an error
+            self._exchange.abort()  # the client has disconnected: not an error
         except Exception:
             log.failure("an answer from cache could not be made", event="internal_error")
             self._exchange.abort()
@@ -143,7 +143,7 @@ class ResponseBody:
         exchange.write(await self._in_thread(lambda _: compressor.flush(), b""))
 
     async def _turn(self) -> None:
-        """Wait where the client reads slowly, or where other work is waiting."""
+        """Wait while the client reads slowly, and give other work a turn of the reactor."""
         while self._paused and not self._gone:
             self._waiting = Deferred()
             await self._waiting
@@ -172,7 +172,7 @@ class ResponseBody:
         self._wake()
 
     def end_gracefully(self) -> None:
-        """A list ends by itself soon."""
+        """Do nothing: a list ends soon by itself."""
 
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, None
@@ -181,7 +181,7 @@ class ResponseBody:
 
 
 async def next_turn(clock: IReactorTime) -> None:
-    """Let everything else that is ready run first."""
+    """Let all other pending work of the reactor run first."""
     turn: Deferred[None] = Deferred()
     call: Any = clock.callLater(0, turn.callback, None)
     try:
@@ -215,7 +215,7 @@ async def in_media_type(
 
 
 async def _collected(clock: IReactorTime, source: Iterator[Pieces], limit: int) -> tuple[Pieces, bool]:
-    """Return pieces of `source`, and whether these are all of them; not many more bytes than `limit`."""
+    """Return pieces of `source` until they exceed `limit` bytes, and whether these are all pieces."""
     parts: list[bytes] = []
     size, began = 0, clock.seconds()
     for more in source:

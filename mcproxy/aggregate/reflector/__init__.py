@@ -1,1 +1,1 @@
-"""Reflectors: they keep the stores of an aggregate equal to the collections of its members, as client-go's do."""
+"""Reflectors keep the stores of an aggregate equal to the collections of its members, as client-go's reflectors do."""

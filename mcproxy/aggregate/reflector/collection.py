@@ -1,4 +1,4 @@
-"""One collection of a member: its requests, the errors of its answers, and the log lines about it.
+"""List and watch requests for one collection of a member, the errors in its answers, and the log lines about it.
 
 Source: Kubernetes API concepts ("Efficient detection of changes", "Retrieving large results sets in chunks", "Streaming
 lists", "Receiving resources as Tables"); client-go `tools/cache` for the choice of parameters.
@@ -30,13 +30,13 @@ from mcproxy.upstream.control_stream import BodyTooLarge, ControlStream
 
 log = Logger(__name__)
 
-PAGE = 500  # objects of a page, as client-go requests
-MIN_WATCH, MAX_WATCH = 300, 600  # seconds that a watch lasts; random between them, as client-go's
-MAX_RETRY_AFTER = 60.0  # seconds of a member's Retry-After that are kept
-MAX_ERROR = 64 * 1024  # bytes of a Status
-MAX_PROBE = 4 * 1024 * 1024  # bytes of a list of one object
-MAX_OBJECTS = 2_000_000  # of one store
-_LOGGED_AFTER = 3  # failures in a row, of a kind that may pass
+PAGE = 500  # objects per page, as client-go requests
+MIN_WATCH, MAX_WATCH = 300, 600  # bounds of the random duration of a watch in seconds, as in client-go
+MAX_RETRY_AFTER = 60.0  # maximum seconds of a member's Retry-After that are respected
+MAX_ERROR = 64 * 1024  # maximum bytes of a Status
+MAX_PROBE = 4 * 1024 * 1024  # maximum bytes of a list of one object
+MAX_OBJECTS = 2_000_000  # maximum number of objects in one store
+_LOGGED_AFTER = 3  # consecutive transient failures before the first log line
 
 TABLE = (("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"),)
 PLAIN = (("accept", "application/json"),)
@@ -44,7 +44,7 @@ METADATA = (("accept", "application/json;as=PartialObjectMetadataList;v=v1;g=met
 
 
 class Collection:
-    """The collection that one store is a copy of. `table`: its objects are requested with the cells of a Table."""
+    """The collection of which a store is a copy. `table`: its objects are requested with the cells of a Table."""
 
     def __init__(self, member: Member, store: Store) -> None:
         self.member = member
@@ -60,7 +60,7 @@ class Collection:
         return await self.member.open(path, headers=TABLE if self.table else PLAIN, use=use)
 
     async def version(self, beside: ControlStream | None = None) -> int:
-        """Return the version of the collection now, 0 if the answer has none. Raises MemberError.
+        """Return the collection's present version, 0 if the answer has no version. Raises MemberError.
 
         `beside` is as for `Member.open`.
         """
@@ -71,7 +71,7 @@ class Collection:
         return version_of_list(response.body)
 
     def check_size(self, objects: int) -> None:
-        """Raise MemberError for more objects than a store may have."""
+        """Raise MemberError if there are more objects than a store may hold."""
         if objects > MAX_OBJECTS:
             raise MemberError(f"the cluster has more than {MAX_OBJECTS} objects of {self.gvr}")
 
@@ -83,14 +83,14 @@ class Collection:
         return {"cluster": self.member.name, "resource": str(self.gvr), "namespace": self.store.namespace}
 
     def log_followed(self) -> None:
-        """Log that it is followed again, if its loss was logged."""
+        """Log that the collection is followed again, if its loss was logged."""
         if self._once.ends("watch"):
             log.info("a resource of a cluster is watched again", event="reflector_ready", **self.log_fields)
 
     def log_failure(self, error: MemberError, failures: int) -> None:
-        """Log each kind of failure once; that the member is unreachable is in the log already.
+        """Log each kind of failure once; that the member is unreachable is logged elsewhere.
 
-        `failures`: how many there were in a row.
+        `failures`: the number of consecutive failures.
         """
         lasting = error.status in (401, 403)
         if isinstance(error, MemberUnreachable) or (not lasting and failures < _LOGGED_AFTER):
@@ -115,7 +115,7 @@ class Collection:
         )
 
     def log_malformed(self, item: MalformedItem) -> None:
-        """Write one line about the first object that is left out."""
+        """Log the first object that is left out."""
         if self._once.allows("item"):
             log.warn(
                 "an object was left out of the cache; more of its resource are not logged",
@@ -125,7 +125,7 @@ class Collection:
             )
 
     def log_dropped(self, cause: str) -> None:
-        """Log that the cached objects are no longer the cluster's."""
+        """Log that the cached objects are dropped, since they are not the cluster's present objects."""
         log.warn("the cache of a resource was dropped", event="cache_dropped", **self.log_fields, cause=cause)
 
 
@@ -138,12 +138,12 @@ def list_path(gvr: GroupVersionResource, namespace: str, *, limit: int, token: s
 
 
 def probe_path(gvr: GroupVersionResource, namespace: str) -> str:
-    """Return the target of the smallest list: its resourceVersion is that of the collection now."""
+    """Return the target of the smallest list; its resourceVersion is the collection's present version."""
     return f"{gvr.path(namespace)}?limit=1"
 
 
 def watch_path(gvr: GroupVersionResource, namespace: str, *, version: int, seconds: int, table: bool = True) -> str:
-    """Return the target of a watch of what changes after `version`."""
+    """Return the target of a watch of the changes after `version`."""
     query = {
         "watch": "true",
         "allowWatchBookmarks": "true",
@@ -166,12 +166,12 @@ def watch_list_path(gvr: GroupVersionResource, namespace: str, *, seconds: int, 
 
 
 def watch_seconds(random: Callable[[], float]) -> int:
-    """Return how long a watch is to last; `random` returns a float in [0, 1)."""
+    """Return the duration of a watch in seconds; `random` returns a float in [0, 1)."""
     return int(MIN_WATCH + random() * (MAX_WATCH - MIN_WATCH))
 
 
 async def refused(stream: ControlStream, verb: str, gvr: GroupVersionResource) -> MemberError:
-    """Return the error of an unsuccessful answer; reads the rest of it if it is short."""
+    """Return the error for an unsuccessful answer; read its body if it is short."""
     try:
         body = await stream.read_all(MAX_ERROR)
     except BodyTooLarge:
@@ -180,7 +180,7 @@ async def refused(stream: ControlStream, verb: str, gvr: GroupVersionResource) -
 
 
 def refusal(status: int, body: bytes, retry_after: bytes | None, verb: str, gvr: GroupVersionResource) -> MemberError:
-    """Return the error of an answer with this status and body."""
+    """Return the error for an answer with this status and body."""
     if status == 401:
         cause = "the cluster does not accept the proxy's own credential (401)"
     elif status == 403:
@@ -212,7 +212,7 @@ class _List(msgspec.Struct):
 
 
 def version_of_list(body: bytes) -> int:
-    """Return the resourceVersion of a list, 0 if it is no positive integer of 64 bits."""
+    """Return the resourceVersion of a list, 0 if it is not a positive 64-bit integer."""
     try:
         text = msgspec.json.decode(body, type=_List).metadata.resourceVersion
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -224,31 +224,31 @@ def version_of_list(body: bytes) -> int:
 #
 # The events of one watch: split into lines, decoded, and applied to the store of its collection.
 #
-# Several watches of one collection may feed its store at a time. A member's columns change when a definition's
-# additionalPrinterColumns do, or with its version. But where API servers of several versions are behind one name, a
-# list and the watch that follows it may have different ones each time.
+# Several watches of one collection can feed its store at the same time. A member's columns change with a definition's
+# additionalPrinterColumns, or with the member's version. If API servers of several versions share one name, a list and
+# the watch after it can have different columns each time.
 
 
 COMPACTED = "the cluster has forgotten the version that the watch was to go on from (410)"
-MAX_LINE = 32 * 1024 * 1024  # bytes; an object may have 1.5 MB in etcd, and comes with Table cells and in JSON
+MAX_LINE = 32 * 1024 * 1024  # bytes; an object of up to 1.5 MB in etcd arrives as JSON, with Table cells
 
 
 class LineTooLong(Exception):
-    """A line longer than any event."""
+    """A line is longer than any valid event."""
 
 
 class LineSplitter:
-    """Joins pieces and splits them at line feeds."""
+    """Splits a stream of bytes into lines."""
 
     __slots__ = ("_begun", "_limit", "_size")
 
     def __init__(self, limit: int = MAX_LINE) -> None:
         self._limit = limit
-        self._begun: list[bytes] = []  # pieces of the line that is not complete
+        self._begun: list[bytes] = []  # pieces of the incomplete last line
         self._size = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the lines that are complete now, without line feeds; empty ones are left out. Raises LineTooLong."""
+        """Add data; return the lines that are complete now, without line feeds and empty lines. Raises LineTooLong."""
         end = data.find(b"\n")
         if end < 0:
             self._keep(data)
@@ -275,9 +275,9 @@ class LineSplitter:
 
 
 class StallTimer:
-    """Closes `stream` when nothing has arrived for `seconds`, or up to a quarter longer.
+    """Closes `stream` when no data has arrived for `seconds`, or up to a quarter longer.
 
-    The timer is not moved with each piece that arrives, since a busy watch has thousands in a second.
+    The timer is not reset for each arriving piece, since a busy watch has thousands per second.
     """
 
     __slots__ = ("_call", "_cause", "_clock", "_heard_at", "_stream", "seconds")
@@ -291,18 +291,18 @@ class StallTimer:
         self._call = clock.callLater(seconds, self._look)
 
     def heard(self) -> None:
-        """Note that something arrived."""
+        """Note that data arrived."""
         self._heard_at = self._clock.seconds()
 
     def change(self, seconds: float, cause: str) -> None:
-        """Allow another time from now on."""
+        """Set another timeout and restart the timer."""
         self.stop()
         self.seconds, self._cause = seconds, cause
         self._heard_at = self._clock.seconds()
         self._call = self._clock.callLater(seconds, self._look)
 
     def stop(self) -> None:
-        """End the timer; may be called again."""
+        """Cancel the timer; it can be called several times."""
         if self._call.active():
             self._call.cancel()
 
@@ -315,7 +315,7 @@ class StallTimer:
 
 
 COLUMN_RELIST_INTERVAL = 600.0
-"""Seconds within which a collection is listed again only once for the same columns."""
+"""Seconds during which a collection is listed again at most once for the same columns."""
 _MAX_KNOWN_COLUMNS = 16
 
 
@@ -326,7 +326,7 @@ class ColumnRelists:
         self._listed: dict[bytes, float] = {}
 
     def allow(self, columns: bytes, now: float) -> bool:
-        """Return whether to list again because the member now has these columns, and note it if so.
+        """Return whether to list again because the member now has these columns; if so, remember the columns.
 
         `now` is in seconds.
         """
@@ -338,16 +338,16 @@ class ColumnRelists:
 
 
 def without_cells(item: CachedObject) -> CachedObject:
-    """Return an object of which a Table shows name and age alone."""
+    """Return an object without cells, for which a Table shows only name and age."""
     return item if item.cells is None else msgspec.structs.replace(item, cells=None)
 
 
 class ColumnsChanged(Exception):
-    """The store's cells were printed for other columns than the member has now: the collection must be listed again."""
+    """The store's cells were printed for other columns than the member's present ones: list the collection again."""
 
 
 class WatchEnded(Exception):
-    """A watch has ended; it is resumed."""
+    """A watch has ended; the reflector resumes it."""
 
     def __init__(self, cause: str) -> None:
         super().__init__(cause)
@@ -355,29 +355,29 @@ class WatchEnded(Exception):
 
 
 class RelistNeeded(WatchEnded):
-    """A watch has ended, or a list failed, and the store's version cannot be resumed from."""
+    """A watch has ended, or a list failed, and a watch cannot resume from the store's version."""
 
 
 class EventIntake:
     """Applies the events of one watch to a store; `position` is the version of the last event or bookmark.
 
-    Each watch sends every change after its beginning, in order, and begins at the store's version. So a change that the
-    store has, but that this watch has not sent yet, came from another watch; this watch will repeat it.
+    Each watch begins at the store's version and sends every later change in order. So a change that the store already
+    has, but this watch has not sent yet, came from another watch, and this watch will repeat it.
     """
 
     def __init__(self, collection: Collection, clock: IReactorTime, relists: ColumnRelists) -> None:
-        """`relists` are those of the store for other columns, by whichever watch. It begins at the store's version."""
+        """`relists` are the store's relists for other columns, by all watches. This watch begins at its version."""
         self._collection = collection
         self._store = collection.store
         self._clock = clock
         self.position = self._store.version
         self._relists = relists
-        self._columns: bytes | None = None  # that the cells of this watch are printed for, once it has sent them
+        self._columns: bytes | None = None  # for which this watch's cells are printed, once it has sent them
 
     def take(self, line: bytes) -> bool:
-        """Decode one event and give it to the store, unless that has seen it; return whether it was a bookmark.
+        """Decode one event and apply it to the store, unless the store has it; return whether it was a bookmark.
 
-        Raises MalformedResponse, ColumnsChanged, OutOfOrder for a watch that goes back, and what `error_of` returns.
+        Raises MalformedResponse, ColumnsChanged, OutOfOrder if the versions go back, and the errors of `error_of`.
         """
         store = self._store
         event = store.decoder.decode_event(line, wall_seconds(self._clock))
@@ -411,7 +411,7 @@ class EventIntake:
 
 
 def error_of(event: WatchError, gvr: GroupVersionResource) -> Exception:
-    """Return what an ERROR event is to the reflector: RelistNeeded for 410, else MemberError."""
+    """Return the exception for an ERROR event: RelistNeeded for 410, else MemberError."""
     if event.code == 410:
         return RelistNeeded(COMPACTED)
     text = f"a watch of {gvr} ended with {event.code} {shown(event.reason or event.message)}"

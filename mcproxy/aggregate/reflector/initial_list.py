@@ -1,4 +1,4 @@
-"""Lists of a collection, page by page, and what limits the initial lists of one member."""
+"""Lists a collection page by page, and limits the concurrent initial lists of one member."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from mcproxy.upstream.control_stream import BodyTooLarge, ControlError
 STALLED = 30.0  # seconds without a byte of a list
 MAX_PAGE = 64 * 1024 * 1024  # bytes; a longer page is requested again with fewer objects
 _SLICE = 100  # objects that are decoded in one turn of the reactor
-_MAX_RESTARTS = 2  # of a paged list whose continue token has expired, before a failure counts
+_MAX_RESTARTS = 2  # restarts of a paged list with an expired continue token, before it counts as a failure
 
 
 class MemberLimits:
     """Limits of one member.
 
-    `initial_lists`: places for initial lists and relists, taken in the order of the requests: a member that returns
-    does not get all requests at once.
+    `initial_lists`: a FIFO semaphore for initial lists and relists, so that a member that returns does not get all
+    requests at once.
     """
 
     def __init__(self, max_initial_lists: int) -> None:
@@ -43,15 +43,15 @@ class MemberLimits:
         self._without_watch_list: set[str] = set()
 
     def offers_watch_list(self, group: str) -> bool:
-        """Return whether to try a WatchList; by group, since the API service of a group may be another server."""
+        """Return whether to try a WatchList for a group; a group's API service can be another server."""
         return group not in self._without_watch_list
 
     def refuses_watch_list(self, group: str) -> None:
-        """Note that the server of this group has no WatchList."""
+        """Note that this group's API server does not support WatchList."""
         self._without_watch_list.add(group)
 
     def forget(self) -> None:
-        """Forget refusals: the member may be another cluster now, or another version of it."""
+        """Forget refusals: the member may be another cluster now, or have another version."""
         self._without_watch_list.clear()
 
 
@@ -82,7 +82,7 @@ class PagedList:
         raise MemberError(f"lists of {self._gvr} take so long that their continue token expires", status=410)
 
     async def _run_once(self) -> bool:
-        """As `run`; return False if a continue token has expired, so that the list has to begin again."""
+        """Run once; return False if a continue token has expired, so that the list has to begin again."""
         store = self._store
         relist = store.replace()
         limit, token, version = PAGE, "", 0
@@ -154,7 +154,7 @@ class PagedList:
             stream.close()
 
     async def _shallow(self, body: bytes) -> bytes:
-        """Return a page without its too deeply nested values, which takes several turns of the reactor."""
+        """Return a page with too deeply nested values replaced; this takes several turns of the reactor."""
         steps = shallow(body, KEPT_LEVELS, DEEPER)
         while True:
             try:

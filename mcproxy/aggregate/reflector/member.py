@@ -1,8 +1,8 @@
-"""A live member of aggregates: one for each cluster, whatever the number of aggregates and reloads.
+"""A live member of aggregates: one object for each cluster, shared by all aggregates and kept over reloads.
 
-It sends the proxy's own requests to the cluster, to any endpoint that takes them; requests on an endpoint that becomes
-unavailable fail at once. It knows whether the cluster is reachable, since when and why it is not, and the cluster's
-identity.
+It sends the proxy's own requests to any usable endpoint of the cluster; requests on an endpoint that becomes
+unavailable fail immediately. It knows whether the cluster is reachable, since when and why it is not, and the
+cluster's identity.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from mcproxy.upstream.upstream_context import UpstreamContext
 
 log = Logger(__name__)
 
-HEAD_TIMEOUT = 30.0  # seconds until the head of an answer
-BODY_TIMEOUT = 30.0  # seconds for the body of a small answer
+HEAD_TIMEOUT = 30.0  # maximum seconds until the head of an answer
+BODY_TIMEOUT = 30.0  # maximum seconds for the body of a small answer
 _IDENTITY = "/api/v1/namespaces/kube-system"
-_IDENTITY_LASTS = 600.0  # seconds after which a cluster is asked again which one it is, when a watch is resumed
+_IDENTITY_LASTS = 600.0  # seconds after which the identity is requested again when a watch is resumed
 _MAX_IDENTITY = 1024 * 1024
 _UID = re.compile(r"[A-Za-z0-9-]{1,64}")
 
@@ -51,8 +51,8 @@ class Member:
 
     `unavailable_since` (seconds since 1970) is None while its endpoints can be reached; `unavailable_cause` is a
     sentence. `uid` is that of the namespace kube-system, "" while unknown or if the proxy may not read it. `epoch`
-    counts the events that may have put another cluster in its place: broken connections, lost endpoints, reloads.
-    `source` is equal as long as the configuration leads to the same endpoints and trusts the same authority.
+    counts the events after which it can be another cluster: broken connections, lost endpoints, reloads. `source`
+    stays equal while the configuration has the same endpoint URLs and the same CA.
     """
 
     def __init__(self, cluster: Cluster, shared: UpstreamContext) -> None:
@@ -81,12 +81,12 @@ class Member:
         self.discovery.start()
 
     def restore(self, uid: str, groups: tuple[APIGroupDiscovery, ...]) -> None:
-        """Restore what was known before the process started. Call it before `start`."""
+        """Restore the UID and resources that were saved by an earlier process. Call it before `start`."""
         self.uid = uid
         self.discovery.restore(groups)
 
     def use(self, cluster: Cluster) -> None:
-        """Follow a reload. Requests on endpoints that the cluster no longer has end, and are repeated elsewhere."""
+        """Follow a reload. Requests on removed endpoints end, and are repeated on other endpoints."""
         if cluster is self.cluster:
             return
         self.cluster = cluster
@@ -101,7 +101,7 @@ class Member:
         self._wake()
 
     def stop(self) -> None:
-        """End everything; the cluster is no member any more."""
+        """End all requests; the cluster is not a member any more."""
         self._stopped = True
         for unsubscribe in self._unsubscribe:
             unsubscribe()
@@ -122,7 +122,7 @@ class Member:
         return unsubscribe
 
     def sleep(self, seconds: float) -> Deferred[None]:
-        """Wait before another attempt; ends early when the member can be reached again, or after a reload."""
+        """Wait before the next attempt; the wait ends early when the member is reachable again or after a reload."""
         return self._sleepers.sleep(seconds)
 
     # -- requests --------------------------------------------------------------------------------------------
@@ -135,11 +135,11 @@ class Member:
         use: Use = Use.SHORT,
         beside: ControlStream | None = None,
     ) -> ControlStream:
-        """GET `path` at the first endpoint that takes it; return when the head of the answer, of any status, is there.
+        """GET `path` at the first endpoint that accepts it; return when the head of the answer, of any status, arrives.
 
-        `use` decides which connections are used. `beside`: use the connection of that stream if it is HTTP/2 and has
-        room, else its endpoint, if that is ready. The caller closes the stream. The stream fails when its endpoint
-        becomes unavailable or is removed. Raises MemberError.
+        `use` selects the connections. `beside`: use the connection of that stream if it is HTTP/2 and has room, else
+        its endpoint if that is ready. The caller closes the returned stream. The stream fails when its endpoint becomes
+        unavailable or is removed. Raises MemberError.
         """
         if self._stopped:
             raise MemberUnreachable(f"cluster {self.name} is no member any more")
@@ -227,10 +227,10 @@ class Member:
             if work in opening:
                 opening.remove(work)
 
-    # -- which cluster it is ---------------------------------------------------------------------------------
+    # -- identity of the cluster -----------------------------------------------------------------------------
 
     async def identify(self) -> str:
-        """Return `uid`; it is requested again if the member may be another cluster since. Raises MemberError."""
+        """Return `uid`; request it again if the member may have become another cluster. Raises MemberError."""
         if self._identified != self.epoch or self._clock.seconds() - self._identified_at > _IDENTITY_LASTS:
             await self._identities.join()
         return self.uid
@@ -253,7 +253,7 @@ class Member:
                 cluster=self.name,
                 cause=f"the uid of its namespace kube-system was {self.uid} and is {uid}",
             )
-        self.uid = uid or self.uid  # a revoked right does not mean another cluster
+        self.uid = uid or self.uid  # without the right to read it, the last UID stays
         self._notify()
 
     # -- availability ----------------------------------------------------------------------------------------
@@ -274,10 +274,10 @@ class Member:
             self._drop(endpoint, f"{endpoint.name}: {endpoint.state_cause}")
 
     def _drop(self, endpoint: Endpoint, cause: str) -> None:
-        """End the requests on an endpoint, so that they are repeated elsewhere."""
+        """End the requests on an endpoint, so that they are repeated on other endpoints."""
         opening = self._opening.pop(endpoint, [])
         dropped = tuple(opening)
-        opening.clear()  # `_open_at` sees by this that it was not cancelled by its caller
+        opening.clear()  # tells `_open_at` that its caller did not cancel it
         for work in dropped:
             work.cancel()
         for stream in tuple(self._streams.pop(endpoint, ())):
@@ -327,20 +327,20 @@ def _uid_of(body: bytes) -> str:
 
 # -- reading discovery again ----------------------------------------------------------------------------------
 #
-# Reading members' discovery again, for requests for a resource that one of them may just have got.
+# Reads members' discovery again, for requests for a resource that may just have been installed in a member.
 #
-# A member's documents are read once a second at most, whatever is asked for (`member_discovery.MemberDiscovery`), and
-# all who wait share a read: names that no cluster has cost no more than that.
+# A member's documents are read at most once a second (`member_discovery.MemberDiscovery`), and all waiting requests
+# share this read. So requests for unknown resource names cause no more reads than that.
 
 
 REDISCOVERY_WAIT = 3.0
-"""Seconds that a request waits for the members' documents."""
-_RENEWAL_WAIT = 1.0  # seconds, where the last known documents do as well
+"""Maximum seconds that a request waits for the members' documents."""
+_RENEWAL_WAIT = 1.0  # maximum seconds of a wait if the last known documents are good enough
 _RENEWAL_AGE = 1.0  # seconds
 
 
 async def rediscover(members: Sequence[Member], clock: IReactorTime) -> list[str]:
-    """Read the members' present resources; return the names of the members for which that fails."""
+    """Read the members' present resources; return the names of the members whose read fails."""
     results = await _which_are_done([member.discovery.refresh() for member in members], REDISCOVERY_WAIT, clock)
     return [
         member.name
@@ -356,13 +356,13 @@ async def renew(members: Sequence[Member], clock: IReactorTime) -> None:
 
 
 async def _which_are_done(reads: Sequence[Deferred[None]], wait: float, clock: IReactorTime) -> list[bool]:
-    """Wait for all, or for so many seconds; return which are done. Raises CancelledError if the client goes away."""
+    """Wait for all, at most `wait` seconds; return which are done. Raises CancelledError if the client disconnects."""
     if not reads:
         return []
     for read in reads:
         read.addTimeout(wait, clock)
     together = DeferredList(reads, consumeErrors=True)
-    done: Deferred[list[bool]] = Deferred()  # not the list itself: that has a result even when it is cancelled
+    done: Deferred[list[bool]] = Deferred()  # not the DeferredList: it has a result even if it is cancelled
 
     def all_done(results: list[tuple[bool, None]]) -> None:
         if not done.called:

@@ -1,7 +1,7 @@
-"""Shared parts of the proxy's own calls to members: errors, back-off, one call for several callers.
+"""Helpers for the proxy's own calls to members: errors, back-off, one call for several callers.
 
-A `CoalescedCall` is no singleflight (`identity.singleflight`), whose waiters may join a call that runs already: a probe
-or a read of discovery must not be answered with a state from before it was requested.
+A `CoalescedCall` differs from a singleflight (`identity.singleflight`), where callers can join a running call. A probe
+or a read of discovery must not return a state from before it was requested.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _MAX_CAUSE = 500
 class MemberError(Exception):
     """A member gave no usable answer.
 
-    `cause` is a sentence for operators, in one line. `status` is the HTTP status of the answer, 0 if there was none;
-    `retry_after` is how many seconds the member asked to wait.
+    `cause` is a sentence for operators, in one line. `status` is the HTTP status of the answer, 0 without an answer;
+    `retry_after` is the member's Retry-After in seconds.
     """
 
     def __init__(self, cause: str, *, status: int = 0, retry_after: float = 0.0) -> None:
         super().__init__(cause)
-        shown = cause.encode("unicode_escape").decode("ascii")[:_MAX_CAUSE]  # it may quote the member
+        shown = cause.encode("unicode_escape").decode("ascii")[:_MAX_CAUSE]  # it can quote the member's answer
         self.cause = Cause(shown, code_of(cause))
         self.status = status
         self.retry_after = retry_after
@@ -38,14 +38,14 @@ class MemberSlow(MemberError):
 
 
 class MemberUnreachable(MemberError):
-    """None of the member's endpoints can be connected to, or is ready."""
+    """None of the member's endpoints is ready or accepts a connection."""
 
 
 _FIRST_DELAY, _MAX_DELAY = 0.8, 30.0  # seconds; client-go, tools/cache `NewReflectorWithOptions`
 
 
 class Backoff:
-    """Doubles with each failure, from 0.8 to 30 s, with a jitter so that many do not come at once."""
+    """A delay that doubles with each failure, from 0.8 to 30 s, with a jitter so that retries are spread."""
 
     __slots__ = ("_next", "_random")
 
@@ -73,7 +73,7 @@ class InterruptibleSleep:
         self._waiting: dict[Deferred[None], IDelayedCall] = {}
 
     def sleep(self, seconds: float) -> Deferred[None]:
-        """Return a Deferred that fires after `seconds`, or at `wake`. It may be cancelled."""
+        """Return a Deferred that fires after `seconds`, or at `wake`. It can be cancelled."""
 
         def cancelled(sleeper: Deferred[None]) -> None:
             self._waiting.pop(sleeper).cancel()
@@ -90,7 +90,7 @@ class InterruptibleSleep:
         """Fire all present timers."""
         for sleeper in tuple(self._waiting):
             timer = self._waiting.pop(sleeper, None)
-            if timer is not None:  # else one that woke before has cancelled it
+            if timer is not None:  # otherwise an earlier callback of this loop has cancelled it
                 timer.cancel()
                 sleeper.callback(None)
 
@@ -99,16 +99,16 @@ T = TypeVar("T")
 
 
 class CoalescedCall(Generic[T]):
-    """One call at a time. Callers that come while it runs get the result of the next call.
+    """Runs one call at a time. Callers that arrive while it runs get the result of the next call.
 
-    A waiter may be cancelled; the call continues for the others.
+    A waiter can be cancelled; the call continues for the others.
     """
 
     def __init__(self, call: Callable[[], Coroutine[Deferred[Any], Any, T]]) -> None:
         self._call = call
         self._running: Deferred[T] | None = None
-        self._served: list[Deferred[T]] = []  # they get the result of the call that runs
-        self._waiting: list[Deferred[T]] = []  # they get that of the next one
+        self._served: list[Deferred[T]] = []  # waiters for the result of the running call
+        self._waiting: list[Deferred[T]] = []  # waiters for the result of the next call
 
     @property
     def running(self) -> bool:
@@ -116,7 +116,7 @@ class CoalescedCall(Generic[T]):
         return self._running is not None
 
     def join(self) -> Deferred[T]:
-        """Return the result of a call that begins now or later; fails as the call does."""
+        """Return the result of a call that begins now or later; the Deferred fails if the call fails."""
         waiter: Deferred[T] = Deferred(self._left)
         self._waiting.append(waiter)
         if self._running is None:
@@ -124,7 +124,7 @@ class CoalescedCall(Generic[T]):
         return waiter
 
     def share(self) -> Deferred[T]:
-        """Return the result of the running call, if there is one, which may be a little older; else as `join`."""
+        """Return the result of the running call, which can be a little older; without a running call, as `join`."""
         if self._running is None:
             return self.join()
         waiter: Deferred[T] = Deferred(self._left)
@@ -151,7 +151,7 @@ class CoalescedCall(Generic[T]):
     def _finished(self, result: T | Failure) -> None:
         served, self._served = self._served, []
         for waiter in served:
-            if not waiter.called:  # one that is called may cancel another
+            if not waiter.called:  # calling one waiter can cancel another
                 waiter.callback(result)  # a Failure given to `callback` fails it
         self._running = None
         if self._waiting:

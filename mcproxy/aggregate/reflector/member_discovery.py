@@ -1,10 +1,10 @@
-"""What a member serves: its discovery documents, polled, and the last known ones while it cannot be asked.
+"""Polls a member's discovery documents, and keeps the last known ones while the member is unreachable.
 
-A member is asked for the aggregated documents of /api and /apis (KEP-3352), with the ETag of what is known, so that a
-poll costs a 304; one that has only the legacy documents (before 1.26) is asked for each group-version, less often.
+The aggregated documents of /api and /apis (KEP-3352) are requested with the ETag of the known ones, so a poll usually
+costs a 304. If a member has only the legacy documents (before 1.26), each group-version is requested, less often.
 
-Where its groups are ordered among others (`want_priorities`), it is asked for its APIServices with each poll. If it
-does not show them, the constant priorities of a kube-apiserver apply (`discovery.merge`).
+If the member's groups have to be sorted among others (`want_priorities`), each poll also requests its APIServices. If
+the member does not show them, the constant priorities of a kube-apiserver apply (`discovery.merge`).
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from mcproxy.upstream.remedies import remedy
 log = Logger(__name__)
 
 POLL = 30.0  # seconds between two polls, with a jitter
-POLL_LEGACY = 120.0  # the same where a poll takes a request for each group-version
+POLL_LEGACY = 120.0  # seconds between two polls that need a request for each group-version
 _JITTER = 0.1
 _FIRST_RETRY, _MAX_RETRY = 1.0, 30.0
-_MIN_GAP = 1.0  # seconds between two reads, however often one is asked for
-_LEGACY_GAP = 10.0  # the same where a read takes many requests, in durations of the last one
+_MIN_GAP = 1.0  # minimum seconds between two reads, however often they are requested
+_LEGACY_GAP = 10.0  # minimum gap after a read of many requests, as a multiple of its duration
 _MAX_DOCUMENT = 32 * 1024 * 1024
-_MAX_GROUP_VERSIONS = 2_000  # of a member that has only the legacy documents
+_MAX_GROUP_VERSIONS = 2_000  # maximum for a member with only legacy documents
 _PRIORITIES = "/apis/apiregistration.k8s.io/v1/apiservices"
 _MAX_PRIORITIES = 16 * 1024 * 1024
 
@@ -58,7 +58,7 @@ _Number = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 
 
 class Priority(msgspec.Struct, frozen=True, rename="camel"):
-    """The priorities that order a member's APIService among others."""
+    """The priorities by which a member's APIService is sorted among others."""
 
     group: str
     version: str
@@ -76,7 +76,7 @@ class _APIServices(msgspec.Struct):
 
 @dataclass(slots=True)
 class _Root:
-    """What is known of /api or /apis."""
+    """The last known document of /api or /apis."""
 
     groups: tuple[APIGroupDiscovery, ...] = ()
     etag: str = ""
@@ -86,8 +86,8 @@ class _Root:
 class MemberDiscovery:
     """The discovery documents of one member.
 
-    `groups` are the groups as the member describes them, the core group first; `resources` the same by name. `fresh`:
-    the newest poll was answered. `known`: one has been answered since the start. `priorities` are by group and version.
+    `groups` are the groups as the member describes them, the core group first; `resources` are their resources by name.
+    `fresh`: the newest poll was answered. `known`: documents were read or restored. `priorities` has group and version.
     """
 
     def __init__(self, member: str, ask: Asker, clock: IReactorTime, random: Callable[[], float]) -> None:
@@ -105,7 +105,7 @@ class MemberDiscovery:
         self._roots = {root: _Root() for root in _ROOTS}
         self._listeners: list[Callable[..., None]] = []
         self._sleepers = InterruptibleSleep(clock)
-        self._gaps = InterruptibleSleep(clock)  # others, since nothing may end this waiting
+        self._gaps = InterruptibleSleep(clock)  # separate, since nothing may end these waits early
         self._reads = CoalescedCall(self._read)
         self._polling: Deferred[None] | None = None
         self._stopped = False
@@ -138,7 +138,7 @@ class MemberDiscovery:
             self._polling.addErrback(self._ended)
 
     def stop(self) -> None:
-        """End polling; what is known stays."""
+        """End polling; the known documents stay."""
         self._stopped = True
         polling, self._polling = self._polling, None
         if polling is not None:
@@ -147,11 +147,11 @@ class MemberDiscovery:
         self._sleepers.wake()
 
     def refresh(self) -> Deferred[None]:
-        """Read the documents now, as after an unexpected 404; fires when that is done, successfully or not."""
+        """Read the documents now, e.g. after an unexpected 404; fires when the read is done, successfully or not."""
         return self._reads.join()
 
     def renew(self, age: float) -> Deferred[None]:
-        """Read the documents if the newest read began longer ago than `age` seconds; fires as `refresh`."""
+        """Read the documents if the newest read began more than `age` seconds ago; fires as `refresh` does."""
         if self.fresh and not self._reads.running and self._clock.seconds() - self._read_at < age:
             return succeed(None)
         return self._reads.share()
@@ -163,7 +163,7 @@ class MemberDiscovery:
             self.poll_soon()
 
     def poll_soon(self) -> None:
-        """Poll now: the member can be reached again."""
+        """Poll now: the member is reachable again."""
         self._sleepers.wake()
 
     async def _poll(self) -> None:
@@ -222,8 +222,8 @@ class MemberDiscovery:
             self._notify()
 
     async def _read_priorities(self) -> None:
-        """Read the member's APIServices. The last known ones stay if it does not answer; there are none if it does not
-        show them.
+        """Read the member's APIServices. If it does not answer, the last known ones stay. If it does not show them,
+        there are none.
         """
         try:
             response = await self._ask(_PRIORITIES, headers=_ACCEPT_LEGACY, max_body=_MAX_PRIORITIES)
@@ -281,7 +281,7 @@ class MemberDiscovery:
         return tuple(groups)
 
     async def _read_version(self, group: str, version: str) -> APIVersionDiscovery:
-        """Read one group-version; it is stale if it is not served now (its API service is down)."""
+        """Read one group-version; it is stale if it is not served now (its API service is unavailable)."""
         path = GroupVersionResource(group, version, "").group_version_path
         response = await self._ask(path, headers=_ACCEPT_LEGACY, max_body=_MAX_DOCUMENT)
         if response.status != 200:
@@ -292,7 +292,7 @@ class MemberDiscovery:
             return APIVersionDiscovery(version, (), discovery.STALE)
 
     def _log(self, cause: str) -> None:
-        """Write one line for each cause that is new; that the member cannot be reached is in the log already."""
+        """Log each new cause once; that the member is unreachable is logged elsewhere."""
         if not cause:
             self._once.ends()
         elif self._once.allows(state=cause) and not cause.startswith("no endpoint"):
@@ -308,7 +308,7 @@ class MemberDiscovery:
 
 
 def _with_last_known(group: APIGroupDiscovery, known: tuple[APIGroupDiscovery, ...]) -> APIGroupDiscovery:
-    """Return `group` with the last known resources of versions that are stale and empty: their API service is down."""
+    """Return `group` with the last known resources of its stale and empty versions (API service unavailable)."""
     if not any(version.freshness == discovery.STALE and not version.resources for version in group.versions):
         return group
     before = {

@@ -1,10 +1,10 @@
-"""Finds out up to which version a store is complete before its own watch says so.
+"""Finds out up to which version a store is complete, earlier than the bookmarks of its own watch do.
 
-A watch says how far it is by events and by a bookmark once a minute. Two mechanisms tell it earlier: a probe (a list of
-one object) and a silence after its answer suggest a version (`Presumption`); a second, short watch of the same
-collection proves one (`Prover`, `SecondWatch`). A kube-apiserver sends one more bookmark 2 s before a watch's deadline,
-at its present revision (none with a timeoutSeconds of 2 or less). So a watch of 3 s from the store's version sends,
-within about 2 s, every event that the store lacks, and then the version that is proven thereby.
+A watch shows its progress by events, and by a bookmark once a minute. Two mechanisms are faster. A probe (a list of one
+object) and a silence after its answer suggest a version (`Presumption`). A second, short watch of the same collection
+proves a version (`Prover`, `SecondWatch`): a kube-apiserver sends one more bookmark 2 s before a watch's deadline, at
+its present revision (none with a timeoutSeconds of 2 or less). So a watch of 3 s from the store's version sends within
+about 2 s every event that the store lacks, and then a bookmark with the proven version.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ from mcproxy.aggregate.reflector.member_calls import MemberError
 from mcproxy.upstream.control import Use
 from mcproxy.upstream.control_stream import ControlError, ControlStream
 
-QUIET = 0.1  # seconds
+QUIET = 0.1  # seconds of silence on the watch
 
 
 class Presumption:
-    """Presumes of one store that it is as new as its member was at a probe.
+    """Presumes that a store is as new as its member was at a probe.
 
-    A kube-apiserver gives a list etcd's revision, which rises with changes of any resource, while a watch gets those
-    of one resource, and the revision in a bookmark once a minute. So a watch on which nothing has arrived for a tenth
-    of a second after the answer is taken to have seen everything up to it. That is likely, not certain: a connection
-    may stall. So it serves only reads that must be as new as the present (`Store.presume`). A silence counts only after
-    everything that arrived by its end was read, since the process may have stood still, and not while a known change
-    has not arrived (`Store.lacks`).
+    A list has etcd's revision, which rises with changes of any resource. A watch gets only the changes of one resource,
+    and this revision in a bookmark once a minute. So if no data arrives on the watch for 0.1 s after a probe's answer,
+    the store is presumed to have seen everything up to the answer's version. This is likely but not certain, since a
+    connection can stall. So a presumed version is used only for reads of the present state (`Store.presume`). A silence
+    counts only after all data that arrived by its end was read, since the process may have stalled. It does not
+    count while a known change has not arrived (`Store.lacks`).
     """
 
     def __init__(self, store: Store, clock: IReactorTime) -> None:
         self.ask: Callable[[], None] = lambda: None
-        """Begins a probe; its answer comes by `probed`."""
+        """Begins a probe, whose answer is passed to `probed`."""
         self._store = store
         self._clock = clock
         self._following = False
         self._heard_at = 0.0
-        self._probed: list[tuple[float, int]] = []  # answers of probes: when, and the member's version then
+        self._probed: list[tuple[float, int]] = []  # answers of probes: time, and the member's version
         self._call: IDelayedCall | None = None
 
     def begin(self) -> None:
@@ -79,7 +79,7 @@ class Presumption:
             self._call = None
 
     def probed(self, version: int) -> None:
-        """Take the answer of a probe, which was sent on the connection of the followed watch: the member was at
+        """Handle the answer of a probe that was sent on the connection of the followed watch: the member was at
         `version`.
         """
         if not self._following:
@@ -92,7 +92,7 @@ class Presumption:
             self._call = self._clock.callLater(QUIET, self._look)
 
     def _look(self, *, read: bool = False) -> None:
-        """Presume, if the silence was long enough. `read`: the connections were read since then."""
+        """Presume a version if the silence was long enough. `read`: the connections were read after the silence."""
         self._call = None
         now, store = self._clock.seconds(), self._store
         wait = self._heard_at + QUIET - now
@@ -107,17 +107,17 @@ class Presumption:
                 self._probed = [probed for probed in self._probed if probed[1] > store.presumed_version]
             wait = self._probed[0][0] + QUIET - now if self._probed else 0.0
             if wait <= 0:
-                wait = QUIET  # a change is still to come
+                wait = QUIET  # a known change has not arrived yet
         if self._probed and self._following and self._call is None:
             self._call = self._clock.callLater(max(wait, 0.001), self._look)
 
 
 log = Logger(__name__)
 
-AFTER = 0.2  # seconds that the store's own watch has first
+AFTER = 0.2  # seconds in which the store's own watch can prove the version first
 SECONDS = 3  # timeoutSeconds of the second watch
-LIMIT = 6.0  # seconds that it may take in all
-AGAIN = 0.5  # seconds between a proof that failed and the next
+LIMIT = 6.0  # maximum seconds of a second watch in total
+AGAIN = 0.5  # seconds between a failed proof and the next one
 
 Proof = Callable[[], Coroutine[Deferred[Any], Any, None]]
 """Applies everything up to the member's present version to the store. Raises MemberError."""
@@ -126,8 +126,8 @@ Proof = Callable[[], Coroutine[Deferred[Any], Any, None]]
 class Prover:
     """Proves versions of one store for all waiters, one proof at a time.
 
-    A waiter from before a successful proof began needs no other proof: a version that the member has not reached cannot
-    be proven.
+    A waiter that existed when a successful proof began needs no other proof: it can only wait for a version that the
+    member has not reached, which cannot be proven.
     """
 
     def __init__(self, clock: IReactorTime, waiters: VersionWaiters, proof: Proof, member: str) -> None:
@@ -137,7 +137,7 @@ class Prover:
         self._member = member
         self._call: IDelayedCall | None = None
         self._running: Deferred[None] | None = None
-        self._served = 0  # the number of the newest waiter that a proof was made for
+        self._served = 0  # number of the newest waiter for which a proof was made
 
     def begin(self) -> None:
         """The store's own watch is followed from now on, so the member's identity is known."""
@@ -145,7 +145,7 @@ class Prover:
         self._look()
 
     def end(self) -> None:
-        """The store's own watch has ended: the events of another one may no longer follow what the store has."""
+        """The store's own watch has ended: events of a second watch may not continue the store's state any more."""
         self._waiters.notify = None
         call, self._call = self._call, None
         if call is not None:
@@ -182,7 +182,7 @@ class Prover:
         self._over(running, AGAIN)
 
     def _over(self, running: Deferred[None], delay: float) -> None:
-        if self._running is running:  # else it has ended, and another may have begun
+        if self._running is running:  # otherwise `end` was called, and another proof may have begun
             self._running = None
             self._look(delay)
 
@@ -190,7 +190,7 @@ class Prover:
 class SecondWatch:
     """A short watch from a store's version up to its bookmark.
 
-    `first_event`: when its first event came, and its version.
+    `first_event`: the time and the version of its first event.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class SecondWatch:
         relists: ColumnRelists,
         check_same_cluster: Callable[[], Coroutine[Deferred[Any], Any, None]],
     ) -> None:
-        """`check_same_cluster` raises MemberError unless the member is the cluster that the store is followed from."""
+        """`check_same_cluster` raises MemberError unless the member is the cluster whose objects the store has."""
         self.first_event: tuple[float, int] | None = None
         self._collection = collection
         self._clock = clock
@@ -242,7 +242,7 @@ class SecondWatch:
             seconds=SECONDS,
             table=collection.table,
         )
-        # not over the connection of the watch, which may have stalled
+        # not on the connection of the followed watch, which may have stalled
         stream = await collection.open(path, Use.SHORT)
         try:
             if stream.status != 200:

@@ -1,10 +1,10 @@
 """A reflector keeps one store equal to one collection of a member: list, then watch, as client-go's `Reflector` does.
 
-The initial state comes by a WatchList (KEP-3157), or page by page where the member has none (`initial_list`). A watch
-then continues from the last version seen; bookmarks advance that while nothing changes. If a request waits for a
-version longer than that watch takes, a second watch proves it (`progress`). A watch that ends, breaks or falls silent
-is resumed. A member that no longer has the version (410) is listed again, and so is a member that is another cluster
-now or has gone back in time; then no old object stays.
+The initial state comes from a WatchList (KEP-3157), or from a paged list if the member has no WatchList
+(`initial_list`). A watch then continues from the last seen version; bookmarks advance this version while nothing
+changes. If a request needs a version before the watch shows it, a second watch proves it (`progress`). A watch that
+ends, breaks or falls silent is resumed. If the member no longer has the version (410), it is listed again. If it is
+another cluster or has gone back in time, it is listed again after all old objects are dropped.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ from mcproxy.upstream.control_stream import ControlError, ControlStream
 
 log = Logger(__name__)
 
-SILENCE = 180.0  # seconds without a byte of a watch; a kube-apiserver sends a bookmark about once a minute
-BEHIND = 1.0  # seconds for which a watch may lack an event that another watch has sent
+SILENCE = 180.0  # maximum seconds without data on a watch; a kube-apiserver sends a bookmark about once a minute
+BEHIND = 1.0  # maximum seconds for which a watch may lack an event that a second watch has sent
 _GONE_BACK = "its resource versions have gone back: another cluster, or a restored backup"
-_STEADY = 5.0  # seconds after which a watch that ends is resumed at once
+_STEADY = 5.0  # a watch that ends after this number of seconds is resumed immediately
 
 
 class _NoWatchList(Exception):
@@ -65,7 +65,7 @@ class _NoWatchList(Exception):
 
 
 class Reflector:
-    """The reflector of one store; it alone writes to it."""
+    """The reflector of one store; only the reflector writes to the store."""
 
     def __init__(
         self, member: Member, store: Store, limits: MemberLimits, clock: IReactorTime, random: Callable[[], float]
@@ -89,17 +89,17 @@ class Reflector:
         self._stream: ControlStream | None = None  # the followed stream, after the initial state
         self._intake = EventIntake(self.collection, clock, self._column_relists)  # of that stream
         self._heard_at = 0.0
-        self._behind: IDelayedCall | None = None  # the check whether that stream has sent what another one has
+        self._behind: IDelayedCall | None = None  # the check whether that stream has sent a second watch's events
         self.presumption = Presumption(store, clock)
         self._prover = Prover(clock, store.waiters, self._prove, member.name)
-        self._at_once = True  # the next attempt need not wait: the last watch was not short
-        self._epoch = -1  # the member's, when it was last known to be the store's cluster
-        self._source: object = None  # the member's, likewise
-        self._uid = ""  # the cluster's, likewise
-        self._failures = 0  # in a row
+        self._at_once = True  # the next attempt does not wait, since the last watch was not short
+        self._epoch = -1  # the member's epoch when it was last known to be the store's cluster
+        self._source: object = None  # the member's source at that time
+        self._uid = ""  # the cluster's UID at that time
+        self._failures = 0  # consecutive
 
     def start(self, uid: str = "") -> None:
-        """Begin; `uid` is that of the cluster which the store was restored for, if it was."""
+        """Begin to follow; `uid` is that of the cluster whose objects were restored, if any."""
         self._uid = uid
         self._relist_needed = self.store.columns is None and any(
             item.cells is not None for item in self.store.snapshot()
@@ -108,7 +108,7 @@ class Reflector:
         self._running.addErrback(self._ended)
 
     def stop(self) -> None:
-        """End; the store stays as it is."""
+        """Stop following; the store keeps its objects."""
         self._stopped = True
         running, self._running = self._running, None
         if running is not None:
@@ -116,7 +116,7 @@ class Reflector:
 
     @property
     def stream(self) -> ControlStream | None:
-        """The watch that it follows; None while it follows none."""
+        """The stream of the followed watch; None while no watch is followed."""
         return self._stream
 
     def put_back(self) -> None:
@@ -145,7 +145,7 @@ class Reflector:
             finally:
                 self._initial = None
                 self.presumption.end()
-            if not self._stopped:  # a request that is cancelled may fail in any way
+            if not self._stopped:  # a cancelled request can fail in any way
                 await self._failed(failure)
 
     def _ended(self, failure: Failure) -> None:
@@ -156,7 +156,7 @@ class Reflector:
     # -- one attempt: up to the end of a watch -----------------------------------------------------------------
 
     async def _attempt(self) -> None:
-        """List if that must be, and watch until the watch ends. Raises MemberError and WatchEnded."""
+        """List if necessary, then watch until the watch ends. Raises MemberError and WatchEnded."""
         await self._check_cluster()
         if self.store.synced and not self._relist_needed:
             await self._watch()
@@ -176,7 +176,7 @@ class Reflector:
         await self._watch()
 
     async def _check_cluster(self) -> None:
-        """Check that the store is of the member's present cluster and history; else forget the objects."""
+        """Check that the store's objects come from the member's present cluster and history; else forget them."""
         epoch, source = self.member.epoch, self.member.source
         uid = await self.member.identify()
         if self.store.synced and epoch != self._epoch:
@@ -184,7 +184,7 @@ class Reflector:
             if known and uid != self._uid:
                 self._forget("it is another cluster than before")
             elif not known and source != self._source:  # reloaded, or restored from a file
-                self._relist_needed = True  # nothing shows whether it is the same cluster
+                self._relist_needed = True  # it is unknown whether it is the same cluster
             else:
                 version = await self.collection.version()
                 if version and version < self.store.version:
@@ -193,7 +193,7 @@ class Reflector:
         self._epoch, self._source = epoch, source
 
     def _forget(self, cause: str) -> None:
-        """The objects are another cluster's."""
+        """Forget the objects, which are another cluster's."""
         self._log_dropped(cause)
         self.store.clear()
 
@@ -250,14 +250,14 @@ class Reflector:
             stream.close()
 
     async def _watch_list(self) -> None:
-        """List and watch by one request; over HTTP/2 it only lists, see `_follow`.
+        """List and watch with one request; over HTTP/2 the request only lists, see `_follow`.
 
         Raises MemberError, WatchEnded and _NoWatchList.
         """
         await self._take_place()
         stream = None
         self._initial = self.store.replace()
-        self._initial.columns = None  # they come with the first event, if the cluster gives Tables
+        self._initial.columns = None  # the first event brings the columns, if the cluster sends Tables
         try:
             seconds = watch_seconds(self._random)
             path = watch_list_path(self._gvr, self.store.namespace, seconds=seconds, table=self.collection.table)
@@ -278,8 +278,8 @@ class Reflector:
     async def _follow(self, stream: ControlStream, seconds: int) -> None:
         """Apply the events of a watch until it ends, first those of the initial state.
 
-        Raises WatchEnded, RelistNeeded, MemberError or _NoWatchList; returns only when the initial state has come over
-        a connection for lists: the watch continues over one that no list delays.
+        Raises WatchEnded, RelistNeeded, MemberError or _NoWatchList. Returns only if the initial state came over a
+        connection for lists: the caller then opens the watch on a connection that no list delays.
         """
         self.store.warnings = texts_of(stream.headers)
         began = self._clock.seconds()
@@ -308,7 +308,7 @@ class Reflector:
                         timer.change(SILENCE, silence)
         except ControlError as error:
             if self._initial is not None and error.cause == silence:
-                raise _NoWatchList from None  # the parameters were ignored: there is no bookmark to wait for
+                raise _NoWatchList from None  # the server ignored the parameters and sends no final bookmark
             cause = error.cause
         except LineTooLong:
             raise MemberError(f"an event of a watch of {self._gvr} is too long") from None
@@ -320,11 +320,11 @@ class Reflector:
             lasted = self._clock.seconds() - began
             self._at_once = self._at_once or lasted >= _STEADY
         if lasted < seconds - _STEADY:
-            self.member.epoch += 1  # the API server ended, or the way to it; what is there now may be another one
+            self.member.epoch += 1  # the API server or the connection ended; it can be another one now
         raise WatchEnded(cause)
 
     def _initial_event(self, line: bytes, relist: Relist) -> bool:
-        """Take one event of the initial state; return whether it is complete now."""
+        """Apply one event of the initial state; return whether the state is complete now."""
         event = self.store.decoder.decode_event(line, wall_seconds(self._clock))
         if isinstance(event, WatchError):
             raise error_of(event, self._gvr)
@@ -350,7 +350,7 @@ class Reflector:
         return False
 
     def _begin_following(self, stream: ControlStream) -> None:
-        """The store has a state, and `stream` sends what changes after it."""
+        """Begin to follow `stream`, which sends the changes after the store's state."""
         self._stream = stream
         self._intake = EventIntake(self.collection, self._clock, self._column_relists)
         self.presumption.begin()
@@ -365,7 +365,7 @@ class Reflector:
         self._prover.end()
 
     def _event(self, line: bytes) -> None:
-        """Take one event of the watch."""
+        """Apply one event of the watch."""
         try:
             self._intake.take(line)
         except (OutOfOrder, ColumnsChanged) as error:
@@ -374,7 +374,7 @@ class Reflector:
     # -- proof ------------------------------------------------------------------------------------------------
 
     async def _prove(self) -> None:
-        """Apply the events of a second watch, up to its bookmark (`Prover`). Raises MemberError."""
+        """Apply the events of a second watch up to its bookmark (`Prover`). Raises MemberError."""
         second = SecondWatch(self.collection, self._clock, self._column_relists, self._check_same_cluster)
         try:
             await second.run()
@@ -396,9 +396,9 @@ class Reflector:
                 raise MemberError("its resource versions have gone back, or it is behind")
 
     def _look_behind(self, told: tuple[float, int] | None) -> None:
-        """End the watch if it does not send an event that another watch has sent; it is opened again from there.
+        """End the watch if it does not send an event that a second watch has sent; it is opened again from there.
 
-        `told` is the first event of the other one: when, and its version.
+        `told` is the second watch's first event: its time and version.
         """
         if self._behind is not None:
             self._behind.cancel()
@@ -429,7 +429,7 @@ class Reflector:
         self.store.available()
 
     async def _failed(self, error: MemberError) -> None:
-        """Note a failure, and wait before the next attempt."""
+        """Record a failure, and wait before the next attempt."""
         self._at_once = False
         self._failures += 1
         if error.status == 404:

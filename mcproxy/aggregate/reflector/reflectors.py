@@ -1,7 +1,7 @@
 """The owner of the members of all aggregates, their stores and reflectors.
 
-Aggregates with equal options share a reflector. They are counted by use, so a reload, which acquires for the new
-configuration before it releases for the old one, keeps what stays: nothing is listed again.
+Aggregates with equal options share a reflector, which is reference-counted. A reload acquires the new configuration's
+stores before it releases the old ones, so a store that stays in use is not listed again.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from mcproxy.upstream.upstream_context import UpstreamContext
 
 log = Logger(__name__)
 
-MAX_INITIAL_LISTS = 4  # at a time, for one member
+MAX_INITIAL_LISTS = 4  # concurrent initial lists of one member
 _DEFINITIONS = ("apiextensions.k8s.io", "customresourcedefinitions")
 
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """The options in which the stores of two aggregates may differ. `persist`: it may be written to disk."""
+    """The options in which the stores of two aggregates can differ. `persist`: the store may be written to disk."""
 
     drop_managed_fields: bool = False
     persist: bool = True
@@ -49,14 +49,14 @@ class SavedMembers(Protocol):
     """The saved state of a former process (`member_caches.SavedState`)."""
 
     def restore_member(self, member: Member) -> None:
-        """Restore what was saved of a new member, if anything was."""
+        """Restore the saved state of a new member, if there is any."""
 
     async def restore_store(self, store: Store, options: StoreOptions) -> str:
-        """Fill a new store from its file; return the UID of its cluster then, "" if unknown."""
+        """Fill a new store from its file; return the UID of the cluster whose objects were saved, "" if unknown."""
 
 
 class _Entry:
-    """One store with its reflector, and how many use it."""
+    """One store with its reflector and its reference count."""
 
     def __init__(self, key: _Key, reflector: Reflector) -> None:
         self.key = key
@@ -68,8 +68,8 @@ class _Entry:
         self._restoring: Deferred[str] | None = None
 
     async def _probe(self) -> int:
-        """Ask for the member's version; ask again if another watch is followed since, about which the answer says
-        nothing.
+        """Request the member's version. Request it again if the reflector follows another watch since then, since the
+        answer cannot be related to that watch.
         """
         reflector, store = self.reflector, self.reflector.store
         while True:
@@ -86,10 +86,10 @@ class _Entry:
                 return version
 
     def _ask(self) -> None:
-        self.probes.join().addErrback(lambda _: None)  # each waiter is told by the call that it made
+        self.probes.join().addErrback(lambda _: None)  # each waiter gets an error from its own call
 
     def start_restored(self, saved: SavedMembers, options: StoreOptions) -> None:
-        """Start the reflector when what was saved of the store has been read."""
+        """Start the reflector when the store's file has been read."""
         self._restoring = Deferred.fromCoroutine(saved.restore_store(self.reflector.store, options))
         self._restoring.addCallbacks(self.reflector.start, self._not_restored)
 
@@ -113,7 +113,7 @@ class Reflectors:
     def __init__(
         self, shared: UpstreamContext, *, saved: SavedMembers | None = None, max_initial_lists: int = MAX_INITIAL_LISTS
     ) -> None:
-        """New members and stores begin with what was `saved` of them."""
+        """New members and stores are restored from `saved`."""
         self._shared = shared
         self._saved = saved
         self._max_initial_lists = max_initial_lists
@@ -124,9 +124,9 @@ class Reflectors:
         self._by_store: dict[Store, _Entry] = {}
 
     def update(self, clusters: Mapping[str, Cluster]) -> None:
-        """Follow a configuration: `clusters` in force, those that aggregates use; the others are no members any more.
+        """Follow a configuration: `clusters` are the clusters in force that aggregates use; only they are members.
 
-        Call it once the clusters have started. Stores of a former member end when they are released.
+        Call it after the clusters have started. Stores of a former member end when they are released.
         """
         for name in [name for name in self._members if name not in clusters]:
             self._members.pop(name).stop()
@@ -159,9 +159,9 @@ class Reflectors:
         return [(entry.reflector.store, entry.key[-1]) for entry in self._entries.values()]
 
     def acquire(self, member: str, resource: APIResource, namespace: str, options: StoreOptions) -> Store:
-        """Return the store of one resource of one member, followed from now on; `namespace` "" is all.
+        """Return the store of one resource of one member, and follow it; `namespace` "" is all namespaces.
 
-        Release it once for each call. Raises KeyError if there is no such member.
+        Release the store once for each call. Raises KeyError if there is no such member.
         """
         key = (member, resource.gvr, resource.kind, resource.namespaced, namespace, options)
         entry = self._entries.get(key)
@@ -172,10 +172,9 @@ class Reflectors:
         return entry.reflector.store
 
     def acquire_any(self, member: str, resource: APIResource, namespace: str) -> Store:
-        """As `acquire`, for a reader to whom options do not matter: a store that is followed already is used if there
-        is one.
+        """As `acquire`, but with any options: an already followed store is used if there is one.
 
-        The store may be of all namespaces. A new one has no managed fields. Raises KeyError as `acquire`.
+        The store can be of all namespaces. A new store has no managed fields. Raises KeyError as `acquire`.
         """
         for within in dict.fromkeys((namespace, "")):
             for options in _ALL_OPTIONS:
@@ -184,7 +183,7 @@ class Reflectors:
         return self.acquire(member, resource, namespace, _ALL_OPTIONS[0])
 
     def release(self, store: Store) -> None:
-        """Take back one `acquire`. The last one ends the reflector, unless the store is acquired again in this turn."""
+        """Undo one `acquire`. The last release ends the reflector, unless the store is acquired again in this turn."""
         entry = self._by_store.get(store)
         if entry is None:
             return  # everything has been stopped
@@ -193,10 +192,10 @@ class Reflectors:
             self._shared.reactor.callLater(0, self._end_unused, entry)
 
     async def probe(self, store: Store, timeout: float) -> int:
-        """Return the version of the store's collection at its member, as of a moment after this call.
+        """Return the version of the store's collection in its member, read after this call.
 
-        One request serves all who asked before it was sent. When the store is presumed to have seen everything up to
-        that version, its `when_current` says so, whether or not anything has changed. `timeout` is in seconds. Raises
+        One request serves all callers that called before it was sent. `Store.when_current` waits until the store is
+        presumed to have seen everything up to this version, also if nothing changes. `timeout` is in seconds. Raises
         MemberError.
         """
 

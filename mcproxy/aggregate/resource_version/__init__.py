@@ -1,1 +1,1 @@
-"""Resource versions of an aggregate: the versions of all its members in one text, and how such a text is read."""
+"""Resource versions of an aggregate: writes the versions of all members into one string, and parses such strings."""

@@ -1,8 +1,8 @@
-"""The forms of an aggregate's resource versions, and the choice between them.
+"""The formats of an aggregate's resource versions, and the choice between them.
 
-Since Kubernetes 1.35 resource versions are positive integers of any length that compare: longer is greater, equal
-length compares as text (KEP-5504, k8s.io/apimachinery `pkg/util/resourceversion`). Clients resume a watch at the
-version of whatever they saw last, so lists, bookmarks and events carry the version of every member.
+Since Kubernetes 1.35 resource versions are positive integers of any length that can be compared: a longer one is
+greater, equal lengths compare as text (KEP-5504, k8s.io/apimachinery `pkg/util/resourceversion`). Clients resume a
+watch at the last version that they saw, so lists, bookmarks and events carry the version of every member.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ class VersionFormat(Protocol):
 
     @property
     def layout(self) -> Layout:
-        """The members, whose places the vectors have."""
+        """The layout: the index of each member in version vectors."""
 
     @property
     def rank(self) -> int:
-        """Every version of a form with a greater rank compares greater; 0: they do not compare."""
+        """Every version in a format with a greater rank compares greater; 0: the versions cannot be compared."""
 
     @property
     def single_number(self) -> bool:
-        """Whether an event has one number for the object's version and for where to resume in its member.
+        """Whether an event has only one number for the object's version and for the member's version to resume from.
 
-        Then the versions of a member with several stores, which are not one sequence, cannot be written.
+        Such a format cannot write the versions of a member with several stores, which are not one sequence.
         """
 
     def fits(self, version: int) -> bool:
@@ -42,15 +42,15 @@ class VersionFormat(Protocol):
         """Return the version of a list or a bookmark."""
 
     def object(self, member: int, version: int) -> str:
-        """Return the version of an object in a get or a list: its owner's part alone, so it stays the same while
-        the object does.
+        """Return the version of an object in a get or a list: it has only its owner's part, so it changes only with
+        the object.
         """
 
     def object_template(self, member: int) -> Callable[[int], bytes]:
         """Return `object` for one member as a bytes template, for the items of a list."""
 
     def event(self, versions: Versions, member: int, version: int) -> str:
-        """Return the version of an event whose object is `member`'s, with `version`; `versions` is where to resume.
+        """Return the version of an event; its object of `member` has `version`, and watches resume at `versions`.
 
         A write with it reaches the member with `version`, and a watch from it misses nothing.
         """
@@ -60,7 +60,7 @@ class VersionFormat(Protocol):
 
 
 class PlainFormat:
-    """The versions of an aggregate's only member, as they are."""
+    """Writes the versions of an aggregate's only member unchanged."""
 
     rank = 1
     single_number = True
@@ -81,17 +81,17 @@ class PlainFormat:
         return _plain
 
     def event(self, versions: Versions, member: int, version: int) -> str:
-        return str(version or 1)  # 0 means something else
+        return str(version or 1)  # clients give 0 another meaning (any version)
 
     def written(self, versions: Versions, member: int, version: int) -> str:
         return str(version)
 
 
 def version_format(layout: Layout, *, karmada: bool = False, long: bool = False, bits: int = 0) -> VersionFormat:
-    """Return the form that is written: Karmada's if configured, else numbers.
+    """Return the format to write: Karmada's if configured, else numbers.
 
-    Numbers are the only member's own, 128 bits for two or three, else the long form. `long` forces that; `bits` is
-    the length of the greatest version that any member was seen at, which may be too long for the shorter form.
+    Numbers are the member's own with one member, 128 bits with two or three, else the long form. `long` forces the long
+    form; `bits` is the length of the greatest version of any member, which can be too long for the shorter form.
     """
     if karmada:
         return KarmadaFormat(layout)
@@ -110,14 +110,14 @@ def _plain(version: int) -> bytes:
 #
 # The resource versions of an aggregate of two or three members, in 128 bits.
 #
-# That is the most that the conformance specs of Kubernetes accept: they demand a "uint128" of every object. From the
-# top:
+# 128 bits are the maximum that the Kubernetes conformance tests accept: they require a "uint128" in every object. From
+# the most significant bit:
 #
 #     1 | 0: two members, 1: three | CRC of the layout | lead | the lead's place | the other members' parts in order
 #
-# The highest bit is always set, so there are always 39 digits. The lead is the version of the object's owner. In the
-# version of a list or a bookmark it is the greatest part, of equal parts the last one: only then does a later vector
-# never compare less.
+# The highest bit is always set, so there are always 39 digits. The lead is the version of the object's owner. In a list
+# or a bookmark, the lead is the greatest part (of equal parts the last one): only then does a later vector never
+# compare less.
 
 
 PACKED_DIGITS: Final = 39
@@ -133,31 +133,31 @@ class PackedSizes(NamedTuple):
 
 
 PACKED_SIZES: Final = {2: PackedSizes(17, 54, 1), 3: PackedSizes(16, 36, 2)}
-"""By the number of members."""
+"""The sizes by the number of members."""
 LEAST_BITS: Final = min(sizes.part for sizes in PACKED_SIZES.values())
-"""Shorter versions fit into every form."""
+"""Versions with fewer bits fit into every format."""
 
 
 class PackedFormat:
-    """Writes the packed form. A version that does not fit is written in the long form, which compares greater. Only a
-    client or the answer to a write can bring one: versions of stores make the whole aggregate use the long form.
+    """Writes the packed form. A version that does not fit is written in the long form, which compares greater; it comes
+    from a client or a write's answer, since one in a store switches the whole aggregate to the long form.
     """
 
     single_number = True
 
     def __init__(self, layout: Layout) -> None:
-        """Raises KeyError for another number of members than two or three."""
+        """Raises KeyError unless the layout has two or three members."""
         sizes = PACKED_SIZES[len(layout)]
         self.layout = layout
         self.rank = len(layout)
         self._long = LongFormat(layout)
         self._end = 1 << sizes.part
         others = (len(layout) - 1) * sizes.part  # bits of the parts after the lead
-        self._lead = others + sizes.place  # by how many bits the lead is shifted
+        self._lead = others + sizes.place  # bits by which the lead is shifted
         head = (0b10 | (len(layout) == 3)) << sizes.crc | layout.crc(1 << sizes.crc)
         head <<= _BITS - 2 - sizes.crc
         places = range(len(layout))
-        self._heads = [head | place << others for place in places]  # by the place of the lead
+        self._heads = [head | place << others for place in places]  # by the index of the lead's member
         self._shifts = [
             [(place, sizes.part * (len(layout) - 2 - number)) for number, place in enumerate(_without(places, lead))]
             for lead in places
@@ -202,7 +202,7 @@ class PackedFormat:
 
 
 def read_packed(text: str) -> VersionNumber | None:
-    """Read a text of ASCII digits; None if it is not of this form."""
+    """Parse a string of ASCII digits; None if it is not of this form."""
     if len(text) != PACKED_DIGITS:
         return None
     number = int(text)
@@ -232,21 +232,21 @@ def _without(places: range, lead: int) -> list[int]:
 #
 # The long form of a resource version: decimal digits, 20 for each member.
 #
-# `1`, five digits of the layout's CRC-32, then 20 digits each of a lead and of every member's version. Its length is
-# 26 + 20 n, so it is never taken for a member's own, which has at most 20 digits, nor for the 39 of the packed form.
+# `1`, five digits of the layout's CRC-32, then 20 digits for the lead and for each member's version. Its 26 + 20 n
+# digits distinguish it from a member's own version (at most 20 digits) and from the packed form (39 digits).
 # The lead precedes the rest, so a newer state of an object compares greater in every form and at every replica.
 
 
 PART_DIGITS = 20
 """Digits of one part: the greatest unsigned 64-bit number has 20."""
 HEAD_DIGITS = 6
-"""The digit 1 and the five of the CRC."""
+"""The digit 1 and the five digits of the CRC."""
 CRC_MODULUS = 100_000
 _LEAST_RANK = 10
 
 
 class VersionNumber(NamedTuple):
-    """The parts of a text of the long or the packed form."""
+    """The parsed parts of a version in the long or the packed form."""
 
     crc: int
     lead: int
@@ -254,7 +254,7 @@ class VersionNumber(NamedTuple):
 
 
 class LongFormat:
-    """Writes the long form: for more than three members, and where a version is too great for the packed form."""
+    """Writes the long form: for more than three members, and for versions that are too great for the packed form."""
 
     single_number = False
 
@@ -291,7 +291,7 @@ class LongFormat:
 
 
 def read_long(text: str) -> VersionNumber | None:
-    """Read a text of ASCII digits; None if it is not of this form. The parts may be greater than 64 bits."""
+    """Parse a string of ASCII digits; None if it is not of this form. The parts can have more than 64 bits."""
     count, rest = divmod(len(text) - HEAD_DIGITS, PART_DIGITS)
     if text[:1] != "1" or rest or count < 1:
         return None
@@ -308,8 +308,8 @@ def read_long(text: str) -> VersionNumber | None:
 
 
 KARMADA_OBJECT = "/object"
-"""The suffix of a member's name for an object's version that differs from the version to resume from. No cluster has
-such a name, and Karmada ignores unknown names.
+"""The suffix of a member's name for the object's version, if it differs from the version to resume from. No cluster
+name ends with it, and Karmada ignores unknown names.
 """
 _KARMADA_PARTS = msgspec.json.Decoder(dict[str, str])
 
@@ -342,8 +342,8 @@ class KarmadaFormat:
         return write
 
     def event(self, versions: Versions, member: int, version: int) -> str:
-        # There is no lead, so writes use the owner's part, too. A part that is lower than the place to resume at most
-        # repeats events. A higher one would lose some, where a member's stores are at different versions.
+        # There is no lead, so writes use the owner's part, too. A part below the version to resume from only repeats
+        # events; a part above it would lose events if a member's stores are at different versions.
         name = self._names[member]
         parts = self._parts(versions)
         if version:
@@ -351,14 +351,14 @@ class KarmadaFormat:
         return _karmada_text(parts).decode()
 
     def written(self, versions: Versions, member: int, version: int) -> str:
-        return self.object(member, version)  # the owner's part alone, as Karmada answers
+        return self.object(member, version)  # only the owner's part, as in Karmada's answers
 
     def _parts(self, versions: Versions) -> dict[str, str]:
         return {name: str(version) for name, version in zip(self._names, versions, strict=True) if version}
 
 
 def read_karmada(text: str) -> dict[str, str]:
-    """Read a text in either alphabet of base64, with or without padding; return its versions by member.
+    """Parse a string in either alphabet of base64, with or without padding; return its versions by member.
 
     Raises ValueError for any other form.
     """

@@ -1,4 +1,4 @@
-"""Layouts: the places of members in the numeric resource versions of an aggregate."""
+"""Layouts: the order of members in the numeric resource versions of an aggregate."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Annotated
 import msgspec
 
 Versions = tuple[int, ...]
-"""One version for each member, in the order of the layout; 0 is a vector without that member."""
+"""A version vector: one version per member, in the order of the layout; 0 means that the member is not included."""
 MAX_EARLIER_LAYOUTS = 64
-"""How many earlier layouts of an aggregate are remembered; a version written with an older one is 410."""
+"""Number of earlier layouts that an aggregate remembers; a version in an older layout gets 410."""
 _MAX_MEMBERS = 1000
 _MAX_NAME_LENGTH = 253
 _MAX_BITS = 64
 
 
 class Layout:
-    """The members of an aggregate at one time, former ones included, in the order of the configuration."""
+    """The members of an aggregate at one time, including former members, in the order of the configuration."""
 
     __slots__ = ("_crc", "_places", "names")
 
@@ -43,24 +43,24 @@ class Layout:
         return f"Layout({self.names!r})"
 
     def crc(self, modulus: int) -> int:
-        """Return the CRC-32 of the names joined by commas, modulo what a form has room for.
+        """Return the CRC-32 of the names joined by commas, modulo `modulus` (the room in a format).
 
-        Every numeric version has it, so that one written for other members, or for the same in another order, is
+        Every numeric version contains it, so that a version for other members, or for another order of members, is
         recognized.
         """
         return self._crc % modulus
 
     def index(self, name: str) -> int:
-        """Return the place of a member; raises KeyError for one that the layout does not have."""
+        """Return the index of a member. Raises KeyError for a member that the layout does not have."""
         return self._places[name]
 
 
 class LayoutHistory:
-    """The present layout of an aggregate and those that it had before, the latest first; immutable.
+    """The present layout of an aggregate and its earlier layouts, the latest first; immutable.
 
-    A reload that adds, removes or moves members makes a new history by `changed`; `to_json` and `from_json` keep it
-    over a restart. `bits` is the length of the greatest version that any member ever had. It decides whether versions
-    are short or long, so that an object's versions never become shorter.
+    A reload that adds, removes or moves members makes a new history with `changed`; `to_json` and `from_json` keep it
+    over a restart. `bits` is the length of the greatest version that any member ever had. It decides between the short
+    and the long form, so that an object's versions never become shorter.
     """
 
     __slots__ = ("bits", "earlier", "present")
@@ -87,19 +87,19 @@ class LayoutHistory:
         return hash(tuple(self))
 
     def changed(self, names: Iterable[str]) -> LayoutHistory:
-        """Return the history after the members have become `names`; itself if they are the same in the same order."""
+        """Return the history after a change of the members to `names`; itself if nothing changes."""
         layout = Layout(names)
         return self if layout == self.present else LayoutHistory(layout, self, self.bits)
 
     def grown(self, bits: int) -> LayoutHistory:
-        """Return the history after a member had a version of so many bits."""
+        """Return the history after a member had a version of `bits` bits."""
         bits = min(bits, _MAX_BITS)
         return self if bits <= self.bits else LayoutHistory(self.present, self.earlier, bits)
 
     def find(self, members: int, crc: int, modulus: int) -> Layout | None:
-        """Return the layout with so many members and that CRC, None if the aggregate never had one.
+        """Return the layout with this number of members and this CRC, None if the aggregate never had such a layout.
 
-        If several match, the latest counts.
+        If several layouts match, the latest is returned.
         """
         return next((layout for layout in self if len(layout) == members and layout.crc(modulus) == crc), None)
 
@@ -109,7 +109,7 @@ class LayoutHistory:
 
     @classmethod
     def from_json(cls, data: bytes) -> LayoutHistory:
-        """Read what `to_json` wrote. Raises ValueError for anything else."""
+        """Parse the output of `to_json`. Raises ValueError for any other data."""
         saved = msgspec.json.decode(data, type=_Saved)  # its errors are ValueErrors
         if not saved.layouts or len(saved.layouts) > MAX_EARLIER_LAYOUTS + 1:
             raise ValueError(f"{len(saved.layouts)} layouts: must be 1 to {MAX_EARLIER_LAYOUTS + 1}")

@@ -1,4 +1,4 @@
-"""Parses the resource versions that clients send to an aggregate, in every form, whichever one the aggregate writes."""
+"""Parses the resource versions that clients send to an aggregate, in every format, not only the one that it writes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Expired(StatusError):
 
 
 MAX_LENGTH = 64 * 1024
-"""Longest text that is read, characters; a numeric version of 1,000 members has 20 KB."""
+"""Maximum characters of a resource version; a numeric version of 1,000 members has 20 KB."""
 _MAX_VERSION = 2**64 - 1
 _SHOWN = 64  # characters of a client's text that are quoted in a message
 _DIGITS = re.compile(r"[0-9]+", re.ASCII)
@@ -36,9 +36,9 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/_-]+={0,2}", re.ASCII)
 
 
 class _Vector(NamedTuple):
-    """The parts of a resource version: the versions of members, those that are not 0, and of the object that had it.
+    """The parts of a resource version: the members' versions except 0, and the version of the object that carried it.
 
-    `objects` has the object's version by member, where it may differ from the one to resume from; "" stands for an
+    `objects` has the object's version by member, if it can differ from the version to resume from; "" stands for an
     unnamed member.
     """
 
@@ -47,9 +47,9 @@ class _Vector(NamedTuple):
 
 
 class VersionReader:
-    """Reads resource versions for an aggregate with the layouts of `history`, its present and earlier ones.
+    """Parses resource versions for an aggregate with the layouts of `history`, its present and earlier ones.
 
-    `former` are members that keep their place in the present layout but serve nothing.
+    `former` are removed members that keep their index in the present layout.
     """
 
     __slots__ = ("_former", "_history")
@@ -59,13 +59,13 @@ class VersionReader:
         self._former = frozenset(former)
 
     def read(self, text: str, owner: str | None = None) -> dict[str, int] | None:
-        """Return the versions of the members in the text; None for "" and "0".
+        """Return the members' versions in `text`; None for "" and "0".
 
-        `owner` is the member to which a plain number belongs, where the request names one object and its member is
-        known. Without it, a plain number is accepted only for an aggregate of one member.
+        `owner` is the member to which a plain number belongs, if the request names one object whose member is known.
+        Without `owner`, a plain number is accepted only for an aggregate of one member.
 
-        Raises Expired for a version of members, or an order of them, that the aggregate does not have and did not have,
-        and for a part of a member that was removed; StatusError (400) for an invalid resource version.
+        Raises Expired for a version in a layout that the aggregate does not know (other members, or another order), and
+        for a part of a removed member. Raises StatusError (400) for an invalid resource version.
         """
         found = self._parts(text)
         if found is None:
@@ -84,17 +84,17 @@ class VersionReader:
         return found.versions
 
     def owner_part(self, text: str, member: str, subject: str = "the object") -> str:
-        """Return the version that the owner of an object knows it by, to be sent to it with a write.
+        """Return an object's resource version at its owner, for a write that is sent to the owner.
 
-        "" and zeros stay what they are, and so does a plain number. In the long form it is the lead, which is always
-        the object's version at its owner; the owner's part in an event may be older, to resume from. `subject` names
-        the object in the error: `pods "web"`. Raises StatusError: 409 for a version without a part of the member, 400
-        for an invalid version.
+        "", zeros and plain numbers stay unchanged. In the long form the result is the lead, which is always the
+        object's version at its owner; the owner's part in an event can be older, since watches resume from it.
+        `subject` names the object in the error: `pods "web"`. Raises StatusError: 409 for a version without a part of
+        the member, 400 for an invalid version.
         """
         return self._part(text, member, subject, of_object=True)
 
     def list_part(self, text: str, member: str, subject: str = "the list") -> str:
-        """Return the member's part of a list's version; errors as of `owner_part`."""
+        """Return the member's part of a list's version; raises the same errors as `owner_part`."""
         return self._part(text, member, subject, of_object=False)
 
     def _part(self, text: str, member: str, subject: str, *, of_object: bool) -> str:
@@ -116,7 +116,7 @@ class VersionReader:
         return str(version)
 
     def _parts(self, text: str) -> _Vector | int | None:
-        """Return the parts of a text: a vector, the number of a plain version, or None for "" and 0."""
+        """Return the parts of a version: a vector, the number of a plain version, or None for "" and 0."""
         if not text:
             return None
         if len(text) > MAX_LENGTH:
@@ -128,7 +128,7 @@ class VersionReader:
         raise _invalid(text)
 
     def _vector(self, text: str) -> _Vector:
-        """Read a number that is longer than a member's own: no two forms have the same number of digits."""
+        """Parse a number that is longer than a member's own version; each format has a different number of digits."""
         if (packed := read_packed(text)) is not None:
             count = len(packed.versions)
             return _Vector(self._named(packed.versions, packed.crc, 1 << PACKED_SIZES[count].crc), {})
@@ -161,7 +161,7 @@ def _karmada(text: str) -> _Vector:
         raise _invalid(text) from None
     vector = _Vector({}, {})
     for name, version in found.items():
-        if version == "":  # Karmada: from the member's present state
+        if version == "":  # in Karmada "" means the member's present state
             continue
         if len(version) > PART_DIGITS or not _DIGITS.fullmatch(version):
             raise _invalid(text)

@@ -1,1 +1,1 @@
-"""Views: what an aggregate reads of one resource, as a union of its members' stores."""
+"""Views: the union of the members' stores of one resource, from which an aggregate answers reads."""

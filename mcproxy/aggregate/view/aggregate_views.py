@@ -1,7 +1,7 @@
-"""All views of one aggregate, which follow from its configuration and from its members' discovery.
+"""Creates and updates all views of one aggregate, from its configuration and its members' discovery.
 
-Views come and go as the members' discovery changes (a CRD), and survive reloads. New stores are acquired before old
-ones are released, so a collection that stays in use is never listed again.
+Views come and go with the members' discovery (e.g. CRDs), and survive reloads. New stores are acquired before old ones
+are released, so a collection that stays in use is never listed again.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 class GreatestVersion:
-    """Tracks the greatest version of stores. Versions that clients send do not count: they could be made up to change
-    everybody's versions.
+    """Tracks the greatest version of stores. Versions from clients do not count: a client could invent a long one to
+    change the versions of all clients.
     """
 
     def __init__(self, bits: int, on_growth: Callable[[int], None]) -> None:
-        """`bits` is the length known before. `on_growth` is called with the length of the first version that is longer
-        than this and than the shortest part of any form. It is called before listeners that subscribed to the store
-        later get that version.
+        """`bits` is the greatest length so far. `on_growth` is called with the length of a version that is longer than
+        this and than the shortest part of any format. It is called before listeners that subscribed to the store later
+        get that version.
         """
         self._bits = max(bits, LEAST_BITS)
         self._on_growth = on_growth
@@ -67,14 +67,14 @@ log = Logger(__name__)
 
 _SECRETS = ("", "secrets")
 _Key = tuple[str, "GroupVersionResource", str, bool, str, StoreOptions]
-# The member, the resource with its kind and whether it is namespaced (a definition may be deleted and made again
-# between two looks), the namespace, the options: what another store is needed for.
+# The key of a store: the member, the resource with its kind and scope (a definition may be deleted and created again
+# between two updates), the namespace and the options.
 _Wanted = dict["GroupVersionResource", "list[tuple[Member, APIResource, tuple[str, ...]]]"]
 # The members of each view, with the namespaces in scope.
 
 
 class LeftOutResource(NamedTuple):
-    """A member's resource whose objects are not shown, and the reason in words for an operator."""
+    """A member's resource whose objects are not shown, and the reason as text for an operator."""
 
     gvr: GroupVersionResource
     member: str
@@ -91,13 +91,13 @@ class AggregateViews:
         reflectors: Reflectors,
         history: LayoutHistory | None = None,
     ) -> None:
-        """`members` are those of `aggregate.clusters`, in that order. `history` has the layouts that the aggregate had
-        before this process was started."""
+        """`members` are those of `aggregate.clusters`, in that order. `history` has the aggregate's layouts from before
+        the process start."""
         self.aggregate = aggregate
         self.history = history.changed(aggregate.layout) if history else LayoutHistory(Layout(aggregate.layout))
         self._reflectors = reflectors
         self._members: tuple[Member, ...] = ()
-        self._subscriptions: dict[str, Callable[[], None]] = {}  # to discovery, by member
+        self._subscriptions: dict[str, Callable[[], None]] = {}  # subscriptions to discovery, by member
         self._scope = Scope(aggregate.cache.resources)
         self._stores: dict[_Key, Store] = {}
         self._views: dict[GroupVersionResource, View] = {}
@@ -109,7 +109,7 @@ class AggregateViews:
         self._composing = False
         self.update(aggregate, members)
 
-    # -- what there is ----------------------------------------------------------------------------------------
+    # -- contents ---------------------------------------------------------------------------------------------
 
     @property
     def scope(self) -> Scope:
@@ -132,15 +132,15 @@ class AggregateViews:
         return self._stores.values()
 
     def view(self, gvr: GroupVersionResource) -> View | None:
-        """Return the view of a resource; None if it is outside the scope, or no member is known to have it."""
+        """Return the view of a resource; None if it is out of scope, or no member is known to have it."""
         return self._views.get(gvr)
 
     def unwatchable(self, gvr: GroupVersionResource) -> APIResource | None:
-        """Return a resource in scope that can be listed but not watched: it is read from the members each time."""
+        """Return a resource in scope that can be listed but not watched; each request reads it from the members."""
         return self._unwatchable.get(gvr)
 
     def names(self, gvr: GroupVersionResource) -> bool:
-        """Whether the scope names a resource, whether or not any member is known to have it."""
+        """Whether a resource is in scope, even if no member is known to have it."""
         return self._scope.names(gvr)
 
     @property
@@ -154,23 +154,23 @@ class AggregateViews:
 
     @property
     def undiscovered(self) -> tuple[Member, ...]:
-        """The members that were never reached, so their resources are unknown."""
+        """The members that were never reached, and whose resources are therefore unknown."""
         return tuple(member for member in self._members if not _discovered(member))
 
     def in_scope(self, gvr: GroupVersionResource) -> list[Member]:
-        """Return the members for which the scope names a resource, whether or not they have it."""
+        """Return the members in whose scope a resource is, even if they do not have it."""
         return [member for member in self._members if self._scope.names(gvr, member.name)]
 
     def known(self, gvr: GroupVersionResource) -> bool:
-        """Whether a member is known to have a resource in its scope, whether or not it is served here."""
+        """Whether a member is known to have a resource in its scope, even if this aggregate does not serve it."""
         return any(gvr in member.discovery.resources for member in self.in_scope(gvr))
 
     def unasked(self, resource: APIResource, namespace: str) -> list[str]:
-        """Return the members that may have objects of `namespace` ("": any), which cannot be found out now."""
+        """Return the members that may have objects of `namespace` ("": any) but cannot be asked now."""
         return [each.member.name for each in self._lacking(resource) if each.may_have(namespace)]
 
     def _lacking(self, resource: APIResource) -> tuple[AbsentMember, ...]:
-        """Return the members in scope that are not known to have a resource as it is served."""
+        """Return the members in scope that are not known to have a resource with its served definition."""
         return tuple(
             AbsentMember(member, namespaces, difference(resource, member.discovery))
             for member in self._members
@@ -179,7 +179,7 @@ class AggregateViews:
         )
 
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` after views or their members have changed, until the returned function is called."""
+        """Call `callback` after each change of views or their members; the returned function unsubscribes."""
         self._listeners.append(callback)
         return lambda: self._listeners.remove(callback) if callback in self._listeners else None
 
@@ -216,13 +216,13 @@ class AggregateViews:
         self._reflectors.release(store)
 
     def _grown(self, bits: int) -> None:
-        """A member has a version of so many bits for the first time."""
+        """Handle that a member has a version of `bits` bits for the first time."""
         self.history = self.history.grown(bits)
         if not self._composing:
             self._compose()
 
     def _compose(self) -> None:
-        """Compute the required views, and apply the differences."""
+        """Compute the required views, and apply the differences to the present ones."""
         wanted, unwatchable = self._wanted()
         used: set[_Key] = set()
         states = self._states(wanted, used)
@@ -249,7 +249,7 @@ class AggregateViews:
         try:
             states = {gvr: self._state(gvr, parts, used) for gvr, parts in wanted.items()}
             if any(state.history is not self.history for state in states.values()):
-                # A store shared with another aggregate has a greater version.
+                # A store that is shared with another aggregate can already have a greater version.
                 states = {gvr: self._state(gvr, parts, used) for gvr, parts in wanted.items()}
         finally:
             self._composing = False
@@ -296,8 +296,8 @@ class AggregateViews:
         )
         former = self.aggregate.former_members
         karmada = self.aggregate.resource_versions is ResourceVersions.KARMADA
-        # The changes of several namespaces are not one sequence, so an event needs both its object's version and the
-        # version to resume from: only the long form has room for both.
+        # The changes of several namespaces are not one sequence, so an event needs its object's version and the version
+        # to resume from. Only the long form has room for both.
         several = any(len(member.stores) > 1 for member in members)
         written = version_format(layout, karmada=karmada, long=several, bits=self.history.bits)
         return ViewState(

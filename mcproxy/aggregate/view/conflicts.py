@@ -1,4 +1,4 @@
-"""Chooses the member whose object a name refers to when several have it (an aggregate's `conflicts` rules). Pure."""
+"""Chooses the member whose object a name refers to if several members have it (`conflicts` of an aggregate). Pure."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Conflicts:
-    """The rules for one resource, in the order of the file."""
+    """The `conflicts` rules for one resource, in the order of the configuration."""
 
     rules: tuple[ConflictRule, ...] = ()
     primary: str | None = None
 
     @property
     def shows_one(self) -> bool:
-        """Whether lists and watches may have to hide objects."""
+        """Whether a rule can make lists and watches hide objects."""
         return any(rule.show is Show.ONE for rule in self.rules)
 
     def shows_one_in(self, namespace: str) -> bool:
-        """Whether they may have to in a namespace; "" is all of them, or a resource that has none."""
+        """Whether a rule can hide objects in a namespace; "" is all namespaces, or a cluster-scoped resource."""
         return self.shows_one and (not namespace or self.shown(namespace) is not None)
 
     @property
     def all_shown(self) -> tuple[str, ...]:
-        """The members whose objects are shown alone, each once, in the order of the rules."""
+        """The members whose objects are the only shown ones, each once, in the order of the rules."""
         return tuple(dict.fromkeys(self._member(rule) for rule in self.rules if rule.show is Show.ONE))
 
     def chosen(self, namespace: str) -> str | None:
-        """Return the member whose object a name in a namespace means, where it has one; None without a rule.
+        """Return the member whose object a name in a namespace refers to, if it has the object; None without a rule.
 
-        `namespace` is "" for a resource that has none. A rule whose member is not part of a request does not apply; the
-        caller must check that.
+        `namespace` is "" for a cluster-scoped resource. The caller must check that the member is part of the request,
+        otherwise the rule does not apply.
         """
         rule = self._rule(namespace)
         return None if rule is None else self._member(rule)
 
     def shown(self, namespace: str) -> str | None:
-        """Return the chosen member if only its object is shown in lists and watches; None: all are shown."""
+        """Return the chosen member if lists and watches show only its object, None if they show all objects."""
         rule = self._rule(namespace)
         return self._member(rule) if rule is not None and rule.show is Show.ONE else None
 
@@ -66,30 +66,30 @@ def conflicts_of(aggregate: Aggregate, gvr: GroupVersionResource) -> Conflicts:
     return Conflicts(rules, aggregate.primary) if rules else NO_RULES
 
 
-# -- names that several members have --------------------------------------------------------------------------
+# -- duplicate names ------------------------------------------------------------------------------------------
 
 
 _BEHIND_SLASH = "0"  # the character after the slash
-_BEHIND_KEY = "\0"  # nothing stands between a key and the key with this behind it
+_BEHIND_KEY = "\0"  # no key sorts between a key and the same key with this suffix
 
 
 class DuplicateNames:
-    """Finds names that several states have, in steps that each look at one range of keys in all states.
+    """Finds names that several states have, in steps that each compare one range of keys in all states.
 
-    `places` has, for each key (`namespace/name`) of which several states have an object, their places in the order
-    of the states; complete when `step` has returned False.
+    `places` maps each key (`namespace/name`) that several states have to the indexes of these states. It is complete
+    when `step` has returned False.
     """
 
     __slots__ = ("_ranges", "_snapshots", "places")
 
     def __init__(self, snapshots: Sequence[Snapshot], namespace: str = "", name: str = "") -> None:
-        """`namespace` and `name`: only those; "" is all. A name needs its namespace, if the resource has them."""
+        """`namespace` and `name` restrict the search; "" is all. A namespaced name needs its namespace."""
         self.places: dict[str, list[int]] = {}
         self._snapshots = tuple(snapshots)
         self._ranges = self._all_ranges(namespace, name) if len(self._snapshots) > 1 else iter(())
 
     def step(self) -> bool:
-        """Look at one more range; return whether there may be another."""
+        """Compare one more range; return whether there can be another one."""
         found = next(self._ranges, None)
         if found is None:
             return False
@@ -104,7 +104,7 @@ class DuplicateNames:
         return True
 
     def _all_ranges(self, namespace: str, name: str) -> Iterator[tuple[str, str | None]]:
-        """Yield ranges of keys that have at most about one chunk of each state."""
+        """Yield ranges of keys that each contain about one chunk per state at most."""
         if name:
             key = f"{namespace}/{name}"
             yield key, key + _BEHIND_KEY

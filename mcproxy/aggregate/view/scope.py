@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from mcproxy.aggregate.reflector.member_discovery import MemberDiscovery
 
 ALL_NAMESPACES = ""
-"""The namespace of a store that holds the objects of all namespaces, or of a resource that has none."""
+"""The namespace of a store that holds the objects of all namespaces, or of a cluster-scoped resource."""
 
 
 class Scope:
-    """The entries of `cache.resources`; several for one resource add up."""
+    """The entries of `cache.resources`; several entries for one resource are combined."""
 
     __slots__ = ("_entries",)
 
@@ -29,9 +29,9 @@ class Scope:
         self._entries = entries
 
     def namespaces(self, member: str, resource: APIResource) -> tuple[str, ...]:
-        """Return the namespaces of `resource` that are read from the cache of `member`: one store for each.
+        """Return the namespaces of `resource` that are read from the cache of `member`; each has its own store.
 
-        `(ALL_NAMESPACES,)` for the whole collection, `()` for nothing. An entry that names namespaces does not cover
+        `(ALL_NAMESPACES,)` is the whole collection, `()` is nothing. An entry with namespaces does not cover
         cluster-scoped resources.
         """
         found: list[str] = []
@@ -58,25 +58,25 @@ class Scope:
         return frozenset(self._entries)
 
 
-# -- members that differ --------------------------------------------------------------------------------------
+# -- differing definitions ------------------------------------------------------------------------------------
 #
-# Members that have a resource otherwise than an aggregate serves it: in other versions, or as another kind or scope.
+# Members whose definition of a resource differs from the served one: in the versions, or in kind or scope.
 #
-# A definition is upgraded cluster by cluster; meanwhile the objects of clusters that do not serve a version are missing
-# there. A Warning with reads, the refusal of a write, and the status document say so.
+# A definition is upgraded cluster by cluster. During this time, a version lacks the objects of clusters that do not
+# serve it. A Warning in reads, the refusal of a write, and the status document report this.
 
 
 class Difference(NamedTuple):
     """A member's differing definition of a resource."""
 
     why: str
-    """In words for the client and the operator, after "its objects are left out: "."""
+    """The reason as text for client and operator, after "its objects are left out: "."""
     other_version: GroupVersionResource | None
-    """The resource in the version in which the member has it; None where kind or scope differ."""
+    """The resource in the version that the member serves; None if kind or scope differ."""
 
 
 def agree(one: APIResource, other: APIResource) -> bool:
-    """Whether two clusters have the same kind and scope for a resource, so that it can be served as one."""
+    """Whether two clusters have the same kind and scope for a resource, so that it can be served as one resource."""
     return one.kind == other.kind and one.namespaced == other.namespaced
 
 
@@ -86,7 +86,7 @@ def described(resource: APIResource) -> str:
 
 
 def difference(resource: APIResource, discovery: MemberDiscovery) -> Difference | None:
-    """Return how a member's definition differs from the served one; None if it does not, or the member lacks the
+    """Return how a member's definition differs from the served one; None if it is equal, or if the member lacks the
     resource.
     """
     gvr = resource.gvr

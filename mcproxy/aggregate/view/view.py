@@ -1,7 +1,7 @@
 """The union of the members' stores of one resource.
 
-A view outlives reloads: running watches stay on it and get what was added and removed. It owns no store and
-changes none; `AggregateViews` acquires them and puts them in.
+A view outlives reloads: running watches stay on it and get the added and removed objects. It neither owns nor changes
+stores; `AggregateViews` acquires the stores and adds them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = Logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MemberView:
-    """One member's part of a view; `index` is its place in the layout of resource versions."""
+    """One member's part of a view; `index` is the member's index in the layout of resource versions."""
 
     name: str
     index: int
@@ -39,24 +39,24 @@ class MemberView:
 
     @property
     def synced(self) -> bool:
-        """Whether all stores have been filled once. The objects of a member that is not synced are left out whole:
-        with some of its namespaces alone, its version would say that the others were empty."""
+        """Whether all stores have been filled. A member that is not synced is left out completely: with only some of
+        its namespaces, its version would claim that the other namespaces are empty."""
         return all(store.synced for store in self.stores)
 
     @property
     def unavailable_since(self) -> WallSeconds | None:
-        """Since when the member, or one of its namespaces, is unavailable; None: it is available."""
+        """The time since which the member, or one of its namespaces, is unavailable; None: it is available."""
         times = [store.unavailable_since for store in self.stores if store.unavailable_since is not None]
         return min(times) if times else None
 
     @property
     def unavailable_cause(self) -> str:
-        """The cause, from the first unavailable store; "" if none is."""
+        """The cause from the first unavailable store; "" if all stores are available."""
         return next((store.unavailable_cause for store in self.stores if store.unavailable_since is not None), "")
 
     @property
     def trouble(self) -> Trouble | None:
-        """Why cached objects of the member, or of one of its namespaces, may be old; None: all are followed."""
+        """The reason why cached objects of one of the member's stores may be old; None: all stores are followed."""
         down = [store for store in self.stores if store.unavailable_since is not None]
         away = [store.unavailable_since for store in down if store.unavailable_since is not None and not store.refused]
         if away:
@@ -69,7 +69,7 @@ class MemberView:
         return min(store.last_sign for store in self.stores)
 
     def covers(self, namespace: str) -> bool:
-        """Whether requests for `namespace` can be answered; "" (all) always can."""
+        """Whether the stores cover requests for `namespace`; "" (all namespaces) is always covered."""
         return not namespace or bool(self.stores_of(namespace))
 
     def stores_of(self, namespace: str = ALL_NAMESPACES) -> tuple[Store, ...]:
@@ -79,25 +79,25 @@ class MemberView:
         return tuple(store for store in self.stores if store.namespace in (ALL_NAMESPACES, namespace))
 
     def warnings(self, namespace: str = ALL_NAMESPACES) -> Iterator[str]:
-        """Yield the texts of the Warnings in the member's own answers."""
+        """Yield the texts of the Warning headers in the member's own answers."""
         for store in self.stores_of(namespace):
             yield from store.warnings
 
     def unreadable(self, namespace: str = ALL_NAMESPACES) -> str | None:
-        """Return the Warning that objects of `namespace` cannot be parsed; None where all can."""
+        """Return the Warning that objects of `namespace` cannot be parsed; None if all can be parsed."""
         found = [store.unreadable for store in self.stores_of(namespace) if store.unreadable]
         count = sum(each.count(namespace) for each in found)
         more = any(each.overflown for each in found)
         return unreadable_text(self.name, count, more=more) if count or more else None
 
     def may_have_unreadable(self, namespace: str, name: str) -> bool:
-        """Whether the member has an object of that name that cannot be parsed, as far as is known."""
+        """Whether the member has, or may have, an object of that name that cannot be parsed."""
         return any(
             store.unreadable.may_have(namespace, name) for store in self.stores_of(namespace) if store.unreadable
         )
 
     def version(self, namespace: str = ALL_NAMESPACES) -> int:
-        """Return the version of the stores that hold `namespace`: the least; 0 where the member is not synced.
+        """Return the minimum version of the stores that hold `namespace`; 0 if the member is not synced.
 
         The versions of all namespaces of a cluster come from one counter (etcd's revision).
         """
@@ -109,19 +109,19 @@ class MemberView:
 
 @dataclass(frozen=True, slots=True)
 class AbsentMember:
-    """A member that is not known to have a resource of its scope; `namespaces` are those in scope, `("",)` all."""
+    """A member that is not known to have a resource in its scope; `namespaces` are in scope, `("",)` is all."""
 
     member: Member
     namespaces: tuple[str, ...]
     difference: Difference | None = None
-    """Its differing definition, if known."""
+    """The member's differing definition, if known."""
 
     def covers(self, namespace: str) -> bool:
-        """Whether its objects of `namespace` ("": of any) are in scope, if it has such."""
+        """Whether any objects of the member in `namespace` ("": in any) would be in scope."""
         return not namespace or not {ALL_NAMESPACES, namespace}.isdisjoint(self.namespaces)
 
     def may_have(self, namespace: str) -> bool:
-        """Whether it may have objects of `namespace` ("": any), since its discovery cannot be read now."""
+        """Whether the member may have objects of `namespace` ("": any), since its discovery cannot be read now."""
         if not self.covers(namespace):
             return False
         return not self.member.discovery.fresh or self.member.unavailable_since is not None
@@ -131,12 +131,12 @@ class ViewListener(Protocol):
     """Gets changes of the composition of a view. Changes of objects come from the stores."""
 
     def view_updated(self, view: View, before: ViewState) -> None:
-        """Members, stores or the layout have changed; stores that are no longer in it are released afterwards."""
+        """Members, stores or the layout have changed; stores that left the view are released after this call."""
 
     def view_closed(self, view: View, *, gone: bool) -> None:
-        """The view ends; its stores are released afterwards.
+        """The view ends; its stores are released after this call.
 
-        `gone`: no member has the resource in scope any more; else the aggregate ends, and nothing is said of objects.
+        `gone`: no member has the resource in scope any more. Otherwise the aggregate ends, and the objects still exist.
         """
 
 
@@ -148,13 +148,13 @@ class ViewState:
     members: tuple[MemberView, ...]
     undiscovered: tuple[Member, ...]
     history: LayoutHistory
-    karmada: bool  # the form of resource versions that is written
+    karmada: bool  # resource versions are written in Karmada's form
     format: VersionFormat = field(compare=False)
     reader: VersionReader = field(compare=False)
     absent: tuple[AbsentMember, ...] = ()
     conflicts: Conflicts = NO_RULES
-    former: tuple[str, ...] = ()  # former members, which only keep their place in the layout
-    long: bool = False  # numbers are written in the long form, whatever the number of members
+    former: tuple[str, ...] = ()  # removed members, which only keep their index in the layout
+    long: bool = False  # numbers are written in the long form with any number of members
 
 
 class View:
@@ -168,16 +168,16 @@ class View:
         self._listeners: list[ViewListener] = []
 
     def pinned(self) -> View:
-        """Return the present composition of the view, for one answer: while the answer waits for members, a reload must
-        not change their places in its version.
+        """Return a view with the present composition, for one answer: while the answer waits for members, a reload must
+        not change their indexes in its version.
         """
         return View(self.state)
 
-    # -- what it consists of ----------------------------------------------------------------------------------
+    # -- composition ------------------------------------------------------------------------------------------
 
     @property
     def resource(self) -> APIResource:
-        """The resource, as the first member that has it describes it."""
+        """The resource as described by the first member that has it."""
         return self.state.resource
 
     @property
@@ -187,11 +187,11 @@ class View:
 
     @property
     def undiscovered(self) -> tuple[Member, ...]:
-        """Members of the aggregate that were never reached, so they may have the resource."""
+        """Members of the aggregate that were never reached and may have the resource."""
         return self.state.undiscovered
 
     def unasked(self, namespace: str = ALL_NAMESPACES) -> list[str]:
-        """Return the members that may have objects of `namespace`, which cannot be found out now."""
+        """Return the members that may have objects of `namespace` but cannot be asked now."""
         return [each.member.name for each in self.state.absent if each.may_have(namespace)]
 
     def differing(self, namespace: str = ALL_NAMESPACES) -> list[tuple[str, Difference]]:
@@ -204,7 +204,7 @@ class View:
 
     @property
     def layout(self) -> Layout:
-        """The present places of the members in resource versions."""
+        """The present layout: the order of the members in resource versions."""
         return self.state.history.present
 
     @property
@@ -217,12 +217,12 @@ class View:
 
     @property
     def conflicts(self) -> Conflicts:
-        """The rules for names that several members have."""
+        """The `conflicts` rules for names that several members have."""
         return self.state.conflicts
 
     @property
     def custom(self) -> bool:
-        """Whether the resource is a custom one, as its members write it."""
+        """Whether the resource is a custom resource, according to the members' JSON."""
         return any(store.items_typed for member in self.state.members for store in member.stores)
 
     def member(self, name: str) -> MemberView | None:
@@ -230,7 +230,7 @@ class View:
         return next((member for member in self.state.members if member.name == name), None)
 
     def owner(self, allowed: Collection[str], namespace: str, name: str) -> str | None:
-        """Return the member, one of `allowed`, whose cached object a name means; None if none has it."""
+        """Return the member in `allowed` whose cached object a name refers to; None if none has the object."""
         holders = [
             member.name
             for member in self.state.members
@@ -248,13 +248,13 @@ class View:
 
     @property
     def versions(self) -> Versions:
-        """The version of each member, in the layout's order: the least of its stores; 0 without the member."""
+        """The version of each member in layout order: the minimum of its stores; 0 if the member is not in the view."""
         return self.versions_of(None)
 
     def versions_of(self, members: Collection[str] | None, namespace: str = ALL_NAMESPACES) -> Versions:
-        """Return the vector for an answer that has the objects of `members` (None: all) in `namespace` ("": all).
+        """Return the version vector of an answer with the objects of `members` (None: all) in `namespace` ("": all).
 
-        The others are 0: a client that watches from it gets their objects as ADDED once it may see them.
+        Other members are 0: a client that watches from this version gets their objects as ADDED when it may see them.
         """
         versions = [0] * len(self.layout)
         for member in self.state.members:
@@ -265,17 +265,17 @@ class View:
     # -- changes ----------------------------------------------------------------------------------------------
 
     def subscribe(self, listener: ViewListener) -> Callable[[], None]:
-        """Tell `listener` of changes until the returned function is called."""
+        """Notify `listener` of changes; the returned function unsubscribes."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener) if listener in self._listeners else None
 
     def update(self, state: ViewState) -> None:
-        """Replace the composition (a reload, or a CRD that came or went), and tell the listeners."""
+        """Replace the composition (after a reload or a change of CRDs), and notify the listeners."""
         before, self.state = self.state, state
         self._tell(lambda listener: listener.view_updated(self, before))
 
     def close(self, *, gone: bool) -> None:
-        """End the view: the resource is `gone`, or the aggregate ends."""
+        """End the view, because the resource is `gone` or the aggregate ends."""
         self.closed = True
         self._tell(lambda listener: listener.view_closed(self, gone=gone))
         self._listeners.clear()

@@ -1,1 +1,1 @@
-"""Watches on an aggregate: the changes of all members' stores of a resource, as one stream for each client."""
+"""Watches on an aggregate: each client gets the changes of all members' stores of a resource as one stream."""

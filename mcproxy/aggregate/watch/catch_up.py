@@ -1,10 +1,10 @@
-"""Catch-up of one watch: the events that it has not sent yet, from initial events, a resume, and the queue of its view.
+"""Catch-up of one watch: sends the missing events as initial events, by a resume, and from the queue of its view.
 
-- Initial events are in the order of the objects' versions, not of their names: after the one with version v everything
-  of that member up to v was sent, so v is where to resume.
-- Several stores of one member (namespaces) have one part in the vector, the least of their versions. A watch that
-  resumes there gets some changes of the others again; so that no object goes back in time, only the last change of each
-  object is sent.
+- Initial events are sorted by the objects' versions, not by names. After the event with version v, everything of this
+  member up to v was sent, so a watch can resume at v.
+- Several stores of one member (namespaces) share one part in the vector, the minimum of their versions. A watch that
+  resumes there gets some changes of the other stores again. Only the last change of each object is sent, so that no
+  object goes back in time.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ if TYPE_CHECKING:
 
 _first = itemgetter(0)
 _UNRESUMABLE = 1
-"""A version that every log has forgotten: a kube-apiserver makes objects of its own with the first ones."""
+"""A version that every log has forgotten, since a kube-apiserver creates its own objects with the first versions."""
 StoreStates = dict[int, "Snapshot"]
 """The states of stores, by identity."""
-_SKIPPED = 64  # objects or changes that are not sent for which one empty line is yielded, so that steps stay short
+_SKIPPED = 64  # one empty line is yielded per this number of skipped objects or changes, so that steps stay short
 
 
 class CatchUp:
-    """Makes the lines of one watch while it is not in a group, and advances its position. `closed`: the view is closed
-    and everything was sent.
+    """Encodes the lines of one watch while it is not in a group, and advances its position. `closed`: the view is
+    closed and everything was sent.
     """
 
     __slots__ = ("_queue", "closed", "encoder", "position", "selection")
@@ -68,9 +68,9 @@ class CatchUp:
     # -- beginning: initial events, or a resume -----------------------------------------------------------------
 
     def begin(self) -> Iterator[bytes]:
-        """Return the lines of the members that can begin now; the position must be the end of the queue.
+        """Return the lines of the members that can begin now; the position must be at the end of the queue.
 
-        What they send is fixed by this call. Raises Expired (410) where a resume is not possible.
+        This call fixes the content of the lines. Raises Expired (410) if a resume is not possible.
         """
         position = self.position
         found = []
@@ -83,8 +83,8 @@ class CatchUp:
         return _chained(found)
 
     def _states(self) -> StoreStates:
-        """Return the states of other stores that the client knows while stores begin one after the other: the states of
-        stores that have begun, and those at which stores are resumed.
+        """Return the states of other stores that the client knows while stores begin one by one: the states of stores
+        that have begun, and the states from which stores are resumed.
         """
         position, stores = self.position, self.position.watched.stores
         found = {key: store.snapshot() for key, (_, store) in stores.items() if key in position.sent}
@@ -95,9 +95,9 @@ class CatchUp:
     def _in_order(self, members: list[MemberView]) -> list[MemberView]:
         """Return members in the order in which they begin.
 
-        With their objects, a chosen member is first, so that objects which it hides are never sent. Where members are
-        resumed it is last: of the others the client may have seen more than its version says (`outgoing_events`), and
-        that is sent again first.
+        For initial objects, a member that `conflicts` chooses is first, so that objects hidden by it are never sent.
+        For a resume it is last: the client may have seen more of the other members than its version says
+        (`outgoing_events`), and these events are sent again first.
         """
         position = self.position
         if not position.shows_one:
@@ -113,7 +113,7 @@ class CatchUp:
     def _begin_member(self, stores: Sequence[Store], states: StoreStates) -> Iterator[bytes]:
         """Begin with stores of one member: at the resumed version, or with all objects.
 
-        `states` are those of other members' stores, where one object of each name is shown alone.
+        `states` are the states of other members' stores, if only one object of each name is shown.
         """
         position, present = self.position, self._queue.versions
         resumed = max({position.pending_resumes.pop(id(store), 0) for store in stores})
@@ -134,7 +134,7 @@ class CatchUp:
     def _initial_events(
         self, stores: Sequence[Store], snapshots: Sequence[Snapshot], versions: dict[int, int], states: StoreStates
     ) -> Iterator[bytes]:
-        """Yield ADDED for all objects of stores of one member, by version."""
+        """Yield ADDED for all objects in one member's stores, in the order of versions."""
         position = self.position
         objects: list[tuple[int, Store, CachedObject]] = []
         pause = self.selection.batch_size(_SKIPPED * 8)
@@ -190,7 +190,7 @@ class CatchUp:
     def _resume_merged(
         self, changes: Sequence[tuple[Store, Event]], resumed: int, versions: dict[int, int], states: StoreStates
     ) -> Iterator[bytes]:
-        """Yield the last change of each object, of several stores of one member, after `resumed`."""
+        """Yield the last change after `resumed` of each object in several stores of one member."""
         position = self.position
         histories: dict[tuple[str, str], list[tuple[Store, Event]]] = {}
         for store, event in changes:
@@ -266,7 +266,7 @@ class CatchUp:
         else:
             position.recompose(item.state, position.members)
             if position.pending_resumes.keys() - position.watched.stores.keys():
-                # The client has objects that were never known here, so the ones to delete are unknown.
+                # The client may have objects that were never known here, so it is unknown which ones to delete.
                 raise Expired("a cluster was removed before it could be read")
             position.forget(position.sent.keys() - position.watched.stores.keys())
 
@@ -276,7 +276,7 @@ class CatchUp:
         before = position.sent
         store_sent = before.get(key)
         if store_sent is None:
-            return b""  # not in the watch's scope, or its objects will be sent whole
+            return b""  # outside the watch, or all the store's objects will be sent as initial events
         if key in position.stores_behind_client:
             if change.upto <= store_sent:
                 return b""
@@ -291,8 +291,8 @@ class CatchUp:
     def _removed(self, item: Remove) -> Iterator[bytes]:
         """Yield DELETED for the objects of stores that are no longer in the view.
 
-        No version between them can be resumed from, neither here nor at a replica that still has the member: their
-        part of it is older than any log. After the last one the vector is without these stores.
+        A watch cannot resume from a version between these events, even at a replica that still has the member: the
+        member's part in it is older than any log. After the last event, the vector is without these stores.
         """
         position = self.position
         gone = {id(snapshot.store) for snapshot in item.snapshots}
@@ -312,7 +312,7 @@ class CatchUp:
             yield self._leave(*last, before)
 
     def _leaving(self, item: Remove, before: StoreVersions) -> Iterator[tuple[EventType, Store, CachedObject] | None]:
-        """Yield the client's objects of these stores, and the objects shown in their place; None now and then."""
+        """Yield the client's objects in these stores, and the objects shown in their place; sometimes None."""
         sent = self.position.sent
         for snapshot in item.snapshots:
             if not before.get(id(snapshot.store), 0):
@@ -338,7 +338,7 @@ class CatchUp:
     def _leave(self, kind: EventType, store: Store, obj: CachedObject, before: StoreVersions) -> bytes:
         if kind is EventType.ADDED:
             return self._encode(kind, store, obj, obj.version)
-        # With a single number for the object's version and the version to resume from, it is the latter.
+        # If one number serves as the object's version and as the version to resume from, it is the latter.
         lead = max(before[id(store)], obj.version)
         if not isinstance(self.position.watched.form, LongFormat):
             lead = self.position.part(store)
@@ -356,8 +356,8 @@ class CatchUp:
     def _lines_with_namesakes(
         self, store: Store, event: Event, store_sent: int, namesakes: Sequence[Namesake], before: StoreVersions
     ) -> bytes:
-        """Return the lines of a change to a name that several members have and of which one object is shown; `before`
-        are the versions sent before it.
+        """Return the lines of a change to a name that several members have, if only one object is shown; `before` are
+        the versions sent before the change.
         """
         events = outgoing_events(self.selection, store, event, store_sent, namesakes, before)
         return b"".join(
@@ -368,7 +368,7 @@ class CatchUp:
     def _encode(
         self, kind: EventType, store: Store, obj: CachedObject, lead: int, sent: StoreVersions | None = None
     ) -> bytes:
-        """Return the line of an event; `sent` is the place of its resource version, None for the present one."""
+        """Return the line of an event; `sent` are the versions for its resource version, None for the present ones."""
         position = self.position
         watched, definitions = position.watched, position.sent_definitions
         position.sent_definitions = self.encoder.definitions(watched.columns, store)

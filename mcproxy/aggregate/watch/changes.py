@@ -1,7 +1,7 @@
-"""The changes of a view in the one order in which its watchers get them, and which events a watch sends for each.
+"""The queue of a view's changes, in one order for all watchers, and the events that a watch sends for each change.
 
-A watcher has a position in the queue and copies no events, so a slow watcher costs only the items that the queue keeps,
-which are bounded.
+A watcher has a position in the queue and copies no events. So a slow watcher costs only the items that the queue keeps,
+and these are bounded.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
     from mcproxy.aggregate.view.view import ViewState
 
 StoreVersions = Mapping[int, int]
-"""A version of each store, by the store's identity (`id`); never changed in place, but replaced."""
+"""A version of each store, by the store's identity (`id`); it is replaced, never changed in place."""
 MAX_CHANGES = 8192
 MAX_QUEUE_BYTES = 32 * 1024 * 1024
 CHANGES_BUDGET = 128 * 1024 * 1024
-"""Bytes that the queues of all views of a process hold at most."""
+"""Maximum bytes in the queues of all views of a process."""
 MAX_LINES = 16 * 1024 * 1024
-"""The most bytes of encoded changes that are kept for other groups of watchers; beyond that each group encodes them
-again.
+"""Maximum bytes of encoded changes that are kept for other groups of watchers; above, each group encodes changes again
+by itself.
 """
 BURST = 4
-"""Changes younger than BURST_GRACE are kept up to this many times the bounds."""
+"""Changes younger than BURST_GRACE are kept up to this multiple of the bounds."""
 BURST_GRACE = 10.0
-"""Seconds that even the slowest watcher gets to read a burst (a relist after an outage)."""
+"""Seconds that every watcher has to read a burst (e.g. a relist after an outage)."""
 
 
 class QueueItem:
     """An item that all watchers of a view get, in the queue's order.
 
-    `versions` are those of all stores after it, `state` is the composition of the view at it, `arrived` its time
-    (reactor's clock), `size` the bytes that it keeps in memory.
+    `versions` are the versions of all stores after the item, `state` is the view's composition at the item, `arrived`
+    is its time (reactor's clock), and `size` is the number of bytes that it keeps in memory.
     """
 
     __slots__ = ("arrived", "size", "state", "versions")
@@ -52,10 +52,10 @@ class QueueItem:
 
 class Change(QueueItem):
     """One change of one store, which was at version `before`. A client at the version `upto` has seen the change: it is
-    the change's own version, or that of the list that showed it.
+    the change's own version, or the version of the list that showed the change.
 
-    `lines` are its encoded lines by the parameters of their encoding. `namesakes` are the objects of its name that
-    other members had at that time, where one of them is shown alone.
+    `lines` are its encoded lines by encoding parameters. `namesakes` are other members' objects of the same name at
+    that time, if only one of them is shown.
     """
 
     __slots__ = ("before", "event", "lines", "namesakes", "store", "upto")
@@ -82,9 +82,9 @@ class Change(QueueItem):
 
 
 class StoreReset(QueueItem):
-    """A store was emptied, after its objects were DELETED: another cluster has taken the place of its member.
+    """A store was cleared after DELETED events for its objects: another cluster has taken the place of its member.
 
-    `before` is its version then.
+    `before` is the store's version before that.
     """
 
     __slots__ = ("before", "store")
@@ -96,9 +96,9 @@ class StoreReset(QueueItem):
 
 
 class Remove(QueueItem):
-    """Stores of a member are no longer in the view: their objects are DELETED. `state` still has them.
+    """Stores of a member left the view: their objects are DELETED. `state` still contains these stores.
 
-    `others` are the states of the stores that stay, where one object of each name is shown alone.
+    `others` are the states of the stores that stay, if only one object of each name is shown.
     """
 
     __slots__ = ("others", "snapshots")
@@ -129,23 +129,23 @@ class Close(QueueItem):
 
 
 class ChangeQueue:
-    """Items by number; `start` is the number of the oldest kept item, `end` that of the next item.
+    """Numbered items; `start` is the number of the oldest kept item, `end` the number of the next new item.
 
-    `state` is the present composition of the view, `versions` the present version of each store; a store that is not
-    filled yet has none.
+    `state` is the present composition of the view. `versions` has the present version of each store that has been
+    filled.
     """
 
     __slots__ = ("_budget", "_items", "_lines", "_made", "_made_before", "_size", "end", "start", "state", "versions")
 
     def __init__(self, state: ViewState, budget: MemoryBudget | None = None) -> None:
-        """`budget` is one for the queues of many views."""
+        """`budget` is shared by the queues of many views."""
         self.state = state
         self.versions: StoreVersions = {}
         self._budget = budget
         self._items: deque[QueueItem] = deque()
         self._size = 0
-        self._made: list[Change] = []  # changes with lines made since the last `forget_lines`
-        self._made_before: list[Change] = []  # changes with lines made before it
+        self._made: list[Change] = []  # changes whose lines were encoded since the last `forget_lines`
+        self._made_before: list[Change] = []  # changes whose lines were encoded before it
         self._lines = 0  # bytes of all these lines
         self.start = 0
         self.end = 0
@@ -177,21 +177,21 @@ class ChangeQueue:
         return self._items[number - self.start]
 
     def drop_before(self, number: int) -> None:
-        """Drop the items before this number, which every watcher has."""
+        """Drop the items before this number, which every watcher has received."""
         while self.start < number and self._items:
             self._drop_first()
         self.start = max(self.start, min(number, self.end))
         self._account()
 
     def clear(self) -> None:
-        """Forget everything: no watcher is left."""
+        """Drop everything, since no watcher is left."""
         self._items.clear()
         self._size, self.start = 0, self.end
         self._made, self._made_before, self._lines = [], [], 0
         self._account()
 
     def keep_line(self, change: Change, key: Hashable, line: bytes) -> None:
-        """Keep an encoded line for other groups, if there is room."""
+        """Keep an encoded line for other groups of watchers, if there is room."""
         if self._lines + len(line) > MAX_LINES:
             return
         if not change.lines:
@@ -200,14 +200,14 @@ class ChangeQueue:
         self._lines += len(line)
 
     def forget_lines(self) -> None:
-        """Drop the lines made before the last call; for a slow watcher they are made again."""
+        """Drop the lines that were encoded before the last call; a slow watcher encodes them again."""
         for change in self._made_before:
             self._lines -= sum(map(len, change.lines.values()))
             change.lines = {}
         self._made_before, self._made = self._made, []
 
     def give_way(self) -> bool:
-        """Drop the oldest item, for the budget; False if there is only one, which watches are about to get."""
+        """Drop the oldest item to save memory; False if there is only one item, which watches are about to get."""
         if len(self._items) < 2:
             return False
         self._drop_first()
@@ -231,19 +231,19 @@ class ChangeQueue:
             self._drop_first()
 
 
-# -- what a watch sends for a change --------------------------------------------------------------------------
+# -- events for a change --------------------------------------------------------------------------------------
 #
-# Which events a watch sends for a change: by namespace, name and selectors, and by the rules of `conflicts`. Pure.
+# The events that a watch sends for a change, by namespace, name and selectors, and by the rules of `conflicts`. Pure.
 #
-# An object that comes into the selection is ADDED, one that leaves it is DELETED with its last matching state. Source:
+# An object that enters the selection is ADDED; one that leaves it is DELETED with its last matching state. Source:
 # Kubernetes API concepts ("Efficient detection of changes"); k8s.io/apiserver `storage/cacher` (cacheWatcher).
 #
-# Where a rule of `conflicts` shows one object of each name (`show: One`), the chosen member's is shown, else that of
-# the first member which has one. Clients know objects by namespace and name, so where the shown object is added or
-# deleted, the next one of the name (its namesake) is DELETED or ADDED. A change to a hidden object is not sent. If a
-# change causes two events, the first has the version from before the change, so that a watch which resumes between them
-# gets both again. ADDED of an object that existed all the time has its own version, so a resume repeats at most what
-# came since.
+# If a rule of `conflicts` shows one object of each name (`show: One`), this is the chosen member's object, else that of
+# the first member that has one. Clients know objects by namespace and name. So when the shown object is added or
+# deleted, the next object of the name (its namesake) is DELETED or ADDED. A change to a hidden object is not sent. If a
+# change causes two events, the first has the version from before the change, so that a watch that resumes between them
+# gets both again. ADDED of an object that existed before has the object's own version, so a resume repeats only later
+# events.
 
 
 _SELECTION_COST = 16_384
@@ -251,7 +251,7 @@ Predicate = Callable[[CachedObject], bool]
 
 
 class SelectedEvent(NamedTuple):
-    """The event that a watch sends for a change; `object` differs from the change's where it left the selection."""
+    """The event that a watch sends for a change; if an object left the selection, `object` is its earlier state."""
 
     type: EventType
     object: CachedObject
@@ -259,9 +259,9 @@ class SelectedEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WatchSelection:
-    """`namespace` "" is all; `name` is the only object that can match ("" for any); `matches` has label and field
-    selectors (None: they select everything). Watches whose `key` is equal select the same. `cost` is
-    `aggregate.selection.Selection.cost`."""
+    """Selects objects. `namespace` "" is all; `name` is the name of the only object that can match ("" for any);
+    `matches` applies label and field selectors (None: there are none). Watches with equal `key` select the same
+    objects. `cost` is `aggregate.selection.Selection.cost`."""
 
     key: Hashable = ()
     namespace: str = ""
@@ -270,7 +270,7 @@ class WatchSelection:
     cost: int = 1
 
     def batch_size(self, most: int) -> int:
-        """Return how many objects may be matched in one step: at most `most`, and for about two milliseconds."""
+        """Return how many objects to match in one step: at most `most`, and for about two milliseconds."""
         return max(1, min(most, _SELECTION_COST // self.cost))
 
     def selects(self, obj: CachedObject) -> bool:
@@ -290,7 +290,7 @@ class WatchSelection:
         if matches is None:
             return SelectedEvent(kind, obj)
         if kind is EventType.DELETED:
-            # The state before decides, since the client knows that; the deleted state is sent.
+            # The state before the deletion decides, since the client knows it; the deleted state is sent.
             return SelectedEvent(kind, obj) if matches(previous or obj) else None
         was = previous is not None and kind is EventType.MODIFIED and matches(previous)
         if matches(obj):
@@ -300,8 +300,8 @@ class WatchSelection:
         return None
 
     def merged_outcome(self, events: Sequence[Event]) -> list[tuple[EventType, CachedObject, int]]:
-        """Return the event (type, state, lead) that brings a client which may have seen any of these changes of one
-        object to its last state.
+        """Return the event (type, state, lead) that brings a client to an object's last state, whichever of these
+        changes of the object the client has seen.
         """
         first, last = events[0], events[-1]
         before = None if first.type is EventType.ADDED else first.previous or first.object
@@ -321,8 +321,8 @@ class WatchSelection:
 
 
 class OutgoingEvent(NamedTuple):
-    """`lead` is the version of the object in it; `before`: it has the resource version from before the change, since
-    another event follows."""
+    """An event to send. `lead` is the version of its object; `before`: the event has the resource version from before
+    the change, since another event follows."""
 
     type: EventType
     store: Store
@@ -335,7 +335,7 @@ class OutgoingEvent(NamedTuple):
 
 
 class Namesake(NamedTuple):
-    """Another member's object of the same namespace and name; `first`: if both are there, it is the one shown."""
+    """Another member's object of the same namespace and name; `first`: if both objects exist, this one is shown."""
 
     store: Store
     object: CachedObject
@@ -343,14 +343,14 @@ class Namesake(NamedTuple):
 
 
 Namesakes = tuple[Namesake, ...]
-"""The namesakes of one object, first the one that would be shown without it."""
+"""The namesakes of one object; the first one would be shown without the object."""
 StateOf = Callable[["Store"], "Snapshot | Store | None"]
 
 
 def namesakes_of(state: ViewState, store: Store, obj: CachedObject, state_of: StateOf) -> Namesakes:
     """Return other members' objects with the name of `store`'s object, if only one of them is shown.
 
-    `state_of` returns what another store has at that time, None for one that is not read.
+    `state_of` returns the state of another store at that time, None for a store that is not read.
     """
     chosen = state.conflicts.shown(obj.namespace)
     if chosen is None:
@@ -379,8 +379,8 @@ def outgoing_events(
     namesakes: Sequence[Namesake],
     sent: Mapping[int, int],
 ) -> list[OutgoingEvent]:
-    """Return the events of a change of `store`, of which everything up to `store_sent` was sent; `sent` has that
-    version of all stores, by identity. `namesakes` are those in stores that the watch reads.
+    """Return the events for a change of `store`, whose changes up to `store_sent` were sent; `sent` has this version
+    for all stores, by identity. `namesakes` are those in stores that the watch reads.
     """
     if namesakes and namesakes[0].first:
         return []  # another object is shown, before and after
@@ -407,8 +407,8 @@ def merged_events(
     namesakes: Sequence[Namesake],
     sent: Mapping[int, int],
 ) -> list[OutgoingEvent]:
-    """Return the events where several changes of one object are sent as its last state (`merged`); arguments as of
-    `outgoing_events`.
+    """Return the events if several changes of one object are sent as its last state (`merged`). The other arguments are
+    those of `outgoing_events`.
     """
     if namesakes[0].first:
         return []
@@ -417,6 +417,6 @@ def merged_events(
         return merged
     if events[-1].type is EventType.DELETED:
         return [*merged, OutgoingEvent(EventType.ADDED, other.store, other.object, other.object.version)]
-    if any(event.type is not EventType.MODIFIED for event in events):  # it may not have been there
+    if any(event.type is not EventType.MODIFIED for event in events):  # the object may not have existed all the time
         return [OutgoingEvent(EventType.DELETED, other.store, other.object, sent[id(other.store)]), *merged]
     return merged

@@ -1,10 +1,9 @@
 """Sends the changes of one view to all its watchers.
 
-Changes of the stores go into one queue. At most every 20 ms the new ones are made into bytes, once for each group of
-watchers that get the same in the same representation, and the same bytes are written to all of the group. Of more than
-400 watchers each one more makes that 50 µs longer, up to 100 ms; a change after a pause is sent at once all the same. A
-watcher that is not up to date (it begins, it was slow, it comes from a replica that is ahead) catches up by itself
-first.
+Changes of the stores go into one queue. At most every 20 ms, new changes are encoded once for each group of watchers
+with the same selection and representation, and the same bytes are written to the whole group. Each watcher above 400
+makes this interval 50 µs longer, up to 100 ms; a change after a pause is still sent immediately. A watcher that is not
+up to date (it begins, was slow, or comes from a replica that is ahead) first catches up by itself.
 """
 
 from __future__ import annotations
@@ -47,17 +46,17 @@ if TYPE_CHECKING:
 log = Logger(__name__)
 
 FLUSH_INTERVAL = 0.02
-"""The least seconds between two flushes: changes within that time are written together."""
+"""Minimum seconds between two flushes: changes within this time are written together."""
 FLUSH_A_WATCHER = 50e-6
-"""The same for each watcher, up to LONGEST_FLUSH_INTERVAL. A write costs about 10 µs however short it is, so under
-constant change writes take a fifth of a core, and the rest is left for the changes themselves.
+"""Minimum seconds per watcher between two flushes, up to LONGEST_FLUSH_INTERVAL. Even a short write costs about 10 µs.
+So under constant change, writes take a fifth of a core, and the changes themselves can use the rest.
 """
 LONGEST_FLUSH_INTERVAL = 0.1
 _TIDY_INTERVAL = 1.0  # seconds between two clean-ups of the queue
 
 
 class FanOut:
-    """The watchers of one view. The stores are followed only while there are any."""
+    """The watchers of one view. It follows the stores only while there are watchers."""
 
     def __init__(
         self,
@@ -76,13 +75,13 @@ class FanOut:
         self._on_empty = on_empty
         self._groups: dict[Hashable, Group] = {}
         self._watched_stores: dict[Hashable, WatchedStores] = {}
-        self._subscriptions: dict[int, Callable[[], None]] = {}  # to stores, by identity
+        self._subscriptions: dict[int, Callable[[], None]] = {}  # subscriptions to stores, by identity
         self._flush_call: IDelayedCall | None = None
         self._flushed_at = -FLUSH_INTERVAL
         self._held: Change | None = None
         self.unreached = UnreachedWatches(clock, probe)
         self._emptied: dict[int, tuple[int, set[Watcher]]] = {}
-        """The version of each store when it was emptied, and the watches that there were."""
+        """The version of each store when it was cleared, and the watches at that time."""
         self.encoders: dict[Representation, Encoder] = {}
         """The encoder of each representation that a watcher has requested."""
         self._unsubscribe = view.subscribe(self)
@@ -94,7 +93,7 @@ class FanOut:
         self.watchers.add(watcher)
 
     def remove(self, watcher: Watcher) -> None:
-        """A watcher has ended. With the last one the stores are not followed any more."""
+        """Remove a watcher that has ended. Without watchers, the stores are not followed any more."""
         self.leave(watcher)
         self.unreached.remove(watcher)
         self.watchers.discard(watcher)
@@ -117,7 +116,7 @@ class FanOut:
         self._on_empty(self)
 
     def join(self, watcher: Watcher) -> bool:
-        """Add a watcher that is in step to its group; False if the group is at another position just now."""
+        """Add an up-to-date watcher to its group; False if the group is at another position at the moment."""
         position, catch_up = watcher.position, watcher.catch_up
         key = (
             catch_up.selection.key,
@@ -145,8 +144,8 @@ class FanOut:
     def watched_stores(
         self, state: ViewState, members: frozenset[str], namespace: str, form: VersionFormat
     ) -> WatchedStores:
-        """Return the stores of watches of these members and this namespace in a composition, with a form of versions;
-        the same object for equal arguments."""
+        """Return the stores for watches of these members and this namespace in a composition, with a version format.
+        Equal arguments return the same object."""
         key = (id(state), members, namespace, type(form), form.layout)
         found = self._watched_stores.get(key)
         if found is None or found.state is not state:
@@ -161,7 +160,7 @@ class FanOut:
         queue = self.queue
         before = queue.versions.get(id(store))
         if before is None:
-            return  # the store is being filled: its objects will be sent whole
+            return  # the store is being filled: its objects will be sent as initial events
         self._release_held()
         if event.version > before:
             queue.versions = {**queue.versions, id(store): event.version}
@@ -170,22 +169,22 @@ class FanOut:
         now = self._clock.seconds()
         change = Change(store, event, before, upto, queue.versions, queue.state, now, namesakes)
         if upto > event.version:
-            self._held = change  # one of several changes of a relist; maybe the last one
+            self._held = change  # one of several changes of a relist, perhaps the last one
         else:
             self._append(change)
 
     def _namesakes(self, store: Store, event: Event) -> Namesakes:
-        """Return other members' objects of that name; their stores are at the end of the queue."""
+        """Return other members' objects of the same name, in the states at the end of the queue."""
         versions = self.queue.versions
         return namesakes_of(
             self.queue.state, store, event.object, lambda other: other if id(other) in versions else None
         )
 
     def _release_held(self, versions: StoreVersions | None = None) -> None:
-        """Append the held-back change; if it was the last one of a relist, with the version of the relist.
+        """Append the held-back change; the last change of a relist gets the version of the relist.
 
-        The versions within an outage cannot be resumed from here (`EventLog`), so a client that has everything must not
-        stay at one of them.
+        Watches cannot resume from a version within an outage (`EventLog`), so an up-to-date client must not keep such a
+        version.
         """
         held, self._held = self._held, None
         if held is not None:
@@ -229,7 +228,7 @@ class FanOut:
         self._begin_filled()
 
     def _begin_filled(self) -> None:
-        """Begin with the members whose stores are all filled."""
+        """Let watchers begin with members whose stores are all filled."""
         new = {
             id(store): store.version
             for member in self.queue.state.members
@@ -246,19 +245,19 @@ class FanOut:
             self._look_again()
 
     def _end_beyond(self, place: int, version: int) -> None:
-        """End the watches that have seen more of a store than its new state."""
+        """End the watches that have seen a later version of a store than that of its new state."""
         before, watchers = self._emptied.pop(place, (0, set()))
         if version < before:
             self._end_all_of(place, f"the cluster is at version {version}, before {before}", watchers)
 
     def _end_all_of(self, place: int, cause: str, watchers: Collection[Watcher] | None = None) -> None:
-        """End the watches of a store, or those of them that are in `watchers`, with 410."""
+        """End the watches of a store with 410, or only those in `watchers`."""
         for watcher in list(self.watchers if watchers is None else watchers):
             if place in watcher.position.watched.stores:
                 watcher.fail(Expired(cause))
 
     def _look_again(self) -> None:
-        """Let watchers that wait (for a member, for the end of initial events) check again."""
+        """Let waiting watchers (for a member, or for the end of initial events) check again."""
         for watcher in list(self.watchers):
             if watcher.group is None or watcher.left_out_while_down:
                 watcher.proceed()

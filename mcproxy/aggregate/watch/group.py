@@ -1,4 +1,4 @@
-"""Watchers that get the same changes in the same representation: the bytes are made once for all of them."""
+"""Groups of watchers with the same selection and representation: each change is encoded once for a whole group."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from mcproxy.aggregate.watch.watcher import Watcher
 
 CHUNK_BYTES = 64 * 1024
-"""Bytes that are written to one watcher at a time; a single event may be bigger."""
+"""Maximum bytes that are written to one watcher at a time, unless a single event is larger."""
 CHUNK_CHANGES = 512
 WRITES = 50
-"""Watchers that are written to in one step."""
+"""Maximum number of watchers to which one step writes."""
 _BIG = 16 * 1024  # bytes that cost about as much as a small write
 
 
 class Group:
-    """Watchers in step with each other. `number` is the queue number of their next item, `end` the one after the chunk
+    """Watchers at the same position. `number` is the queue number of their next item, `end` the number after the chunk
     that is being written.
     """
 
@@ -48,8 +48,8 @@ class Group:
     )
 
     def __init__(self, queue: ChangeQueue, leave: Callable[[Watcher], None], key: Hashable, catch_up: CatchUp) -> None:
-        """`leave` removes a watcher from its group. `catch_up` is the first watcher's: selection, position and encoder
-        of all.
+        """`leave` removes a watcher from its group. `catch_up` is the first watcher's; its selection, position and
+        encoder are those of the whole group.
         """
         position = catch_up.position
         self._queue = queue
@@ -60,9 +60,9 @@ class Group:
         self._watched = position.watched
         self._pending_resumes = dict(position.pending_resumes)
         self._version_key = position.watched.key, frozenset(self._pending_resumes.items())
-        # what their versions depend on
+        # the inputs of the watchers' resource versions
         self._definitions = self._next_definitions = position.sent_definitions
-        # that the clients have before, and after what is being written
+        # the clients' versions before and after the chunk that is being written
         self.number = self.end = position.number
         self.watchers: dict[Watcher, None] = {}
         self._pending: Iterator[Watcher] | None = None
@@ -73,7 +73,7 @@ class Group:
 
     @property
     def idle(self) -> bool:
-        """Whether all of them have everything that the queue has."""
+        """Whether all watchers have received the whole queue."""
         return self._pending is None and self.number == self._queue.end
 
     def add(self, watcher: Watcher) -> None:
@@ -82,14 +82,14 @@ class Group:
         watcher.group = self
 
     def dismiss(self, watcher: Watcher) -> None:
-        """Let a watcher catch up on its own; it returns when it is in step again."""
+        """Let a watcher catch up by itself; it joins a group again when it is up to date."""
         self._leave(watcher)
         stores, position = self._watched.stores, watcher.position
         position.sent = {store: version for store, version in position.sent.items() if store in stores}
         watcher.dismissed()
 
     def disband(self) -> None:
-        """Let every watcher catch up on its own."""
+        """Let every watcher catch up by itself."""
         for watcher in list(self.watchers):
             self.dismiss(watcher)
 
@@ -100,13 +100,13 @@ class Group:
         return self._write()
 
     def _prepare(self) -> bool:
-        """Make the next chunk; False if there is none."""
+        """Encode the next chunk; False if there is none."""
         if not self.watchers:
             return False
         items = self._common_items()
         if not items:
             if self.number < self._queue.end:
-                self.disband()  # a change of the view is different for each
+                self.disband()  # a change of the view affects each watcher differently
             return False
         self._next_definitions = self._definitions
         lines = [line for item in items if isinstance(item, Change) and (line := self._line(item))]
@@ -118,7 +118,7 @@ class Group:
         return True
 
     def _common_items(self) -> list[QueueItem]:
-        """Return the next items of the queue, up to the first that differs between watchers of the group."""
+        """Return the next items of the queue, up to the first item that affects the group's watchers differently."""
         queue, items, size = self._queue, list[QueueItem](), 0
         most = self._selection.batch_size(CHUNK_CHANGES)
         if self.number < queue.start:
@@ -134,7 +134,7 @@ class Group:
         return items
 
     def _line(self, change: Change) -> bytes:
-        """Return the line of a change, which the first group that needs it encodes."""
+        """Return the line of a change; the first group that needs the line encodes it."""
         if id(change.store) not in self._watched.stores:
             return b""
         event = change.event
@@ -160,7 +160,7 @@ class Group:
         return line
 
     def _lines_with_namesakes(self, change: Change, namesakes: Sequence[Namesake]) -> bytes:
-        """Return the bytes of a change of a name that other members have too, of which one is shown."""
+        """Return the bytes of a change to a name that other members have, too, if only one object is shown."""
         before = {**self._pending_resumes, **change.versions, id(change.store): change.before}
         events = outgoing_events(self._selection, change.store, change.event, change.before, namesakes, before)
         if not events:
@@ -208,5 +208,5 @@ class Group:
         self.number = end
         self._data = self._chunk = b""
         if self._next_definitions != self._definitions:
-            self.disband()  # to the group of those that have the same columnDefinitions
+            self.disband()  # each watcher joins the group with its columnDefinitions
         return max(1, written * (1 + len(data) // _BIG))

@@ -1,9 +1,9 @@
-"""The position of a watch: the stores that it reads, the version up to which it has sent each, and its resource
+"""The position of a watch: the stores that it reads, the version up to which it has sent each store, and its resource
 version.
 
-Every line has the resource version of the position after it, so a watch that resumes there, at any replica, misses
-nothing. A member's part of the vector is the least of the versions of its stores: 0, which means "without that member",
-while one of them has not begun. How a watch begins, resumes and follows the changes is in `catch_up.py`.
+Every line has the resource version of the position after the line, so a watch that resumes there, at any replica,
+misses nothing. A member's part of the vector is the minimum of its stores' versions. It is 0 ("without this member")
+until all its stores have begun. How a watch begins, resumes and follows the changes is in `catch_up.py`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class WatchedStores:
-    """The stores of `members` (names) that may have objects of `namespace`, in one composition of a view. Pure.
+    """The stores of `members` (names) that can have objects of `namespace`, in one composition of a view. Pure.
 
-    `form` writes the versions; its layout has all these members, and may be a former one.
+    `form` writes the versions; its layout has all these members, and can be an earlier one.
     """
 
     __slots__ = ("_places", "_size", "columns", "form", "key", "members", "namespace", "state", "stores")
@@ -46,7 +46,7 @@ class WatchedStores:
         self.columns = StoreColumns([store for _, store in self.stores.values()], state.resource.gvr)
 
     def vector(self, sent: StoreVersions) -> Versions:
-        """Return the vector of a watch that has sent the stores up to these versions."""
+        """Return the vector of a watch that has sent the stores' changes up to these versions."""
         versions = [0] * self._size
         for index, stores in self._places:
             versions[index] = (
@@ -55,7 +55,7 @@ class WatchedStores:
         return tuple(versions)
 
     def part(self, sent: StoreVersions, store: Store) -> int:
-        """Return the vector's part for the member of a store."""
+        """Return the part of the vector for the store's member."""
         layout = self.form.layout
         return self.vector(sent)[layout.index(store.member)] if store.member in layout else 0
 
@@ -64,9 +64,9 @@ class WatchedStores:
         return self.form.list_version(self.vector(sent)).encode()
 
     def event_version(self, sent: StoreVersions, store: Store, lead: int) -> bytes:
-        """Return the resource version of an event whose object, of `store`, has the version `lead`.
+        """Return the resource version of an event whose object in `store` has the version `lead`.
 
-        The member of an object that is sent as DELETED may have left the layout.
+        If the object is sent as DELETED, its member may have left the layout.
         """
         if store.member not in self.form.layout:
             return self.resource_version(sent)
@@ -78,7 +78,7 @@ class WatchedStores:
 
 
 WatchedStoresOf = Callable[["ViewState", frozenset[str], str, VersionFormat], WatchedStores]
-"""The watched stores for these arguments; the same object for equal ones (`FanOut.watched_stores`)."""
+"""Returns the watched stores; the same object for equal arguments (`FanOut.watched_stores`)."""
 
 
 class WatchPosition:
@@ -105,8 +105,8 @@ class WatchPosition:
         namespace: str,
         resumed: Mapping[str, int],
     ) -> None:
-        """`members` are those whose objects are sent. `resumed` are the versions by member to resume from; a member
-        without one begins with its present objects.
+        """`members` are the members whose objects are sent. `resumed` has the version to resume from for each member; a
+        member without a version begins with its present objects.
 
         Raises Expired (410) for a version of a member that is not watched.
         """
@@ -118,8 +118,8 @@ class WatchPosition:
         self.number = queue.end
         """The queue number of the next item."""
         self.sent: StoreVersions = {}
-        """The version up to which all changes of a store were sent; none for a store that has not begun. It is beyond
-        the store's own where the client comes from a replica that is ahead of this one: changes up to it are skipped.
+        """The version up to which all changes of a store were sent; a store that has not begun has none. It is greater
+        than the store's version if the client comes from a replica that is ahead: changes up to it are skipped.
         """
         self.sent_definitions: bytes | None = None
         """The columnDefinitions that the client has (`Encoder`); None before the first line."""
@@ -128,8 +128,8 @@ class WatchPosition:
         self.stores_behind_client: set[int] = set()
         """Stores that have not reached the client's version from another replica."""
         self.pending_resumes: dict[int, int] = {}
-        """The resumed versions in stores that are not filled yet. They are part of every sent version, for a client
-        that resumes elsewhere before the stores are filled.
+        """The resumed versions of stores that are not filled yet. Every sent version contains them, in case the client
+        resumes at another replica before the stores are filled.
         """
         watched = {member.name: member for member in self.watched.members}
         for name, version in resumed.items():
@@ -147,14 +147,14 @@ class WatchPosition:
         return {**self.pending_resumes, **self.sent} if self.pending_resumes else self.sent
 
     def resource_version(self) -> bytes:
-        """Return the resource version at which a watch resumes here."""
+        """Return the resource version at which a watch resumes from this position."""
         return self.watched.resource_version(self.vector_versions)
 
     def part(self, store: Store) -> int:
-        """Return the resource version's part for the member of a store."""
+        """Return the part of the resource version for the store's member."""
         return self.watched.part(self.vector_versions, store)
 
-    # -- where it is --------------------------------------------------------------------------------------------
+    # -- progress -----------------------------------------------------------------------------------------------
 
     @property
     def behind(self) -> bool:
@@ -172,14 +172,14 @@ class WatchPosition:
         )
 
     def waits_for(self, member: MemberView) -> bool:
-        """Whether the objects of a member were not sent yet."""
+        """Whether the objects of a member have not been sent yet."""
         return any(id(store) not in self.sent for store in member.stores_of(self.watched.namespace))
 
     def startable(self) -> list[MemberView]:
-        """Return the members that have been filled and whose objects were not sent yet."""
+        """Return the members whose stores are filled and whose objects have not been sent yet."""
         present, sent = self._queue.versions, self.sent
         if self.pending_resumes and self.shows_one and not self.pending_resumes.keys() <= present.keys():
-            return []  # only with all resumed stores is known which object of a name the client has
+            return []  # only all resumed stores together show which object of a name the client has
         namespace = self.watched.namespace
         return [
             member
@@ -202,14 +202,14 @@ class WatchPosition:
         """Whether a rule of `conflicts` shows one object of each name."""
         return self.watched.state.conflicts.shows_one_in(self.watched.namespace)
 
-    # -- how it moves -------------------------------------------------------------------------------------------
+    # -- changes of the position --------------------------------------------------------------------------------
 
     def advance(self, stores: Iterable[int], version: int) -> None:
-        """Everything of these stores up to a version was sent."""
+        """Note that all changes of these stores up to a version were sent."""
         self.sent = {**self.sent, **dict.fromkeys(stores, version)}
 
     def adopt_bookmarks(self) -> None:
-        """At the end of the queue: adopt the versions that bookmarks of the members have confirmed.
+        """At the end of the queue, adopt the versions from the members' bookmarks.
 
         Raises Expired (410) as `store_has_passed`.
         """
@@ -220,24 +220,24 @@ class WatchPosition:
         self.sent = {store: max(version, present.get(store, 0)) for store, version in self.sent.items()}
 
     def store_has_passed(self, store: Store, version: int) -> None:
-        """A store has passed the client's version from another replica.
+        """Handle that a store has passed the client's version from another replica.
 
-        Raises Expired (410) if the client may have missed something: a list after an outage shows the present objects,
-        not those that were added and removed meanwhile.
+        Raises Expired (410) if the client may have missed events: a list after an outage shows only the present
+        objects, not those that were added and removed during the outage.
         """
         store.events_after(version)
         self.stores_behind_client.discard(id(store))
 
     def forget(self, stores: Collection[int]) -> None:
-        """The watch no longer reads these stores, or begins them again."""
+        """Forget these stores: the watch does not read them any more, or begins them again."""
         self.sent = {store: version for store, version in self.sent.items() if store not in stores}
         self.stores_behind_client.difference_update(stores)
         for store in stores:
             self.pending_resumes.pop(store, None)
 
     def admit(self, members: frozenset[str]) -> None:
-        """Watch these members from now on. Raises Expired (410) if that is not possible in this watch."""
-        self.recompose(self.watched.state, members)  # a newer composition comes with the queue, in its order
+        """Watch these members from now on. Raises Expired (410) if this watch cannot change to them."""
+        self.recompose(self.watched.state, members)  # a newer composition arrives in the queue, in order
 
     def recompose(self, state: ViewState, members: frozenset[str]) -> None:
         """Watch these members in a composition of the view. Raises Expired (410) as `admit`."""
@@ -252,16 +252,16 @@ class WatchPosition:
 
 # -- the form of its versions -----------------------------------------------------------------------------------
 #
-# Versions of other layouts and forms do not compare, so a watch keeps the form that it began with: whatever a reload
-# has made of the setting or the order of members, and with zeros for members that were removed. Where that is not
-# possible because members were added, it takes the new form if all versions of that are greater, else it ends with 410.
+# Versions of different layouts or formats cannot be compared. So a watch keeps its first format, even if a reload
+# changes the setting or the order of members; removed members get zeros. If the format has no room for added members,
+# the watch takes the new format if all its versions are greater; otherwise the watch ends with 410.
 
 
 def _first_form(state: ViewState, resumed: Iterable[int]) -> VersionFormat:
-    """Return the form of a watch that is resumed at these versions of members.
+    """Return the version format of a watch that is resumed at these versions of members.
 
-    If another replica has seen a member at a version that does not fit, and this one has not, this watch gets the long
-    form.
+    If one of the versions, which can come from another replica, does not fit the present format, this watch gets the
+    long form.
     """
     if all(state.format.fits(version) for version in resumed):
         return state.format
@@ -269,12 +269,12 @@ def _first_form(state: ViewState, resumed: Iterable[int]) -> VersionFormat:
 
 
 def _running_form(form: VersionFormat, state: ViewState, members: frozenset[str], namespace: str) -> VersionFormat:
-    """Return the form for a running watch of these members in another composition of its view.
+    """Return the version format for a running watch of these members in another composition of its view.
 
-    Raises Expired (410) where there is none.
+    Raises Expired (410) if there is none.
     """
     present = state.history.present
-    if isinstance(form, KarmadaFormat):  # it names the members, and so has room for any
+    if isinstance(form, KarmadaFormat):  # it contains member names, so it has room for any member
         return form if form.layout == present else KarmadaFormat(present)
     if not form.fits((1 << state.history.bits) - 1):
         raise Expired("the versions of a cluster have become greater than this watch can tell")
@@ -289,5 +289,5 @@ def _running_form(form: VersionFormat, state: ViewState, members: frozenset[str]
 
 
 def _watched_members(state: ViewState, members: Collection[str], namespace: str) -> tuple[MemberView, ...]:
-    """Return the named members of a composition that may have objects of `namespace`."""
+    """Return the members of a composition that are in `members` and can have objects of `namespace`."""
     return tuple(member for member in state.members if member.name in members and member.stores_of(namespace))

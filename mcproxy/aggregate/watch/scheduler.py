@@ -1,7 +1,7 @@
-"""Divides the sending of watch events over turns of the reactor, so that no turn takes long.
+"""Spreads the sending of watch events over reactor turns, so that no turn takes long.
 
-Live events come first; watches that catch up (initial events, a resume, a client that was slow) get the rest of each
-turn, and always some of it.
+Live events come first. Watches that catch up (initial events, a resume, a slow client) get the rest of each turn, and
+always at least a reserved share.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from twisted.logger import Logger
 log = Logger(__name__)
 
 TURN_COST = 200
-"""Writes of small events in one turn; about 5 ms."""
+"""Cost limit of one turn, in writes of a small event; about 5 ms."""
 CATCH_UP_COST = 60
 """The share of a turn that is reserved for catching up."""
 TURN_TIME = 0.015
-"""Seconds after which a turn ends whatever is left of its cost."""
+"""Seconds after which a turn ends even if its cost limit is not reached."""
 
 
 class Job(Protocol):
@@ -30,7 +30,7 @@ class Job(Protocol):
 
 
 class WatchScheduler:
-    """Runs jobs; one for all watches of a process."""
+    """Runs jobs; one scheduler serves all watches of a process."""
 
     __slots__ = ("_call", "_catching_up", "_clock", "_live", "_queued")
 
@@ -42,7 +42,7 @@ class WatchScheduler:
         self._call: IDelayedCall | None = None
 
     def add(self, job: Job, *, live: bool) -> None:
-        """Call `job.step` in this and the next turns until it returns 0; does nothing for one that is waiting."""
+        """Call `job.step` in this and the next turns until it returns 0; a job that is already queued is ignored."""
         if id(job) in self._queued:
             return
         self._queued.add(id(job))
@@ -63,7 +63,7 @@ class WatchScheduler:
         self._call = None
         end = self._clock.seconds() + TURN_TIME
         spent = self._run(self._live, TURN_COST - CATCH_UP_COST if self._catching_up else TURN_COST, end)
-        # At least one step, however late it is.
+        # Do at least one step, even if the turn is late.
         self._run(self._catching_up, max(1, TURN_COST - spent), max(end, self._clock.seconds() + TURN_TIME / 4))
         if (self._live or self._catching_up) and self._call is None:
             self._call = self._clock.callLater(0, self._turn)

@@ -1,9 +1,9 @@
 """Watches that resume at a version which the cache of a member has not reached: they wait, or end with 410.
 
-Either another replica of the proxy has seen that version: then it is waited for. Or the member does not have it any
-more, since it was restored from a backup or is another cluster now: then the watch ends with 410. The member's present
-version tells which. It is read when such a watch is opened, when the member is followed again, and every ten seconds as
-long as there is such a watch.
+If another replica of the proxy has seen that version, the watch waits for it. If the member does not have it any more,
+since it was restored from a backup or is another cluster now, the watch ends with 410. The member's present version
+distinguishes the cases. It is read when such a watch is opened, when the member is followed again, and every ten
+seconds while such a watch exists.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PROBE_INTERVAL = 10.0
 
 
 class UnreachedWatches:
-    """The watches of one view that resume at versions which its stores may not have reached."""
+    """The watches of one view that resume at versions that its stores may not have reached."""
 
     def __init__(self, clock: IReactorTime, probe: Probe) -> None:
         self._clock = clock
@@ -37,7 +37,7 @@ class UnreachedWatches:
         self._watchers: dict[Watcher, None] = {}
         self._probing: dict[Store, Deferred[None]] = {}
         self._probe_again: set[Store] = set()
-        """Stores for which a version was requested while their member was being probed."""
+        """Stores that need another probe, since a watch was opened during the running probe of their member."""
         self._timer: IDelayedCall | None = None
 
     def add(self, watcher: Watcher) -> None:
@@ -52,7 +52,7 @@ class UnreachedWatches:
         self._set_timer()
 
     def stop(self) -> None:
-        """The view is not followed any more."""
+        """Stop: the view is not followed any more."""
         self._watchers.clear()
         self._set_timer()
         probing, self._probing = self._probing, {}
@@ -60,7 +60,7 @@ class UnreachedWatches:
             probe.cancel()
 
     def store_progress(self, store: Store) -> None:
-        """A store was filled, or is followed again, or has a bookmark."""
+        """Handle that a store was filled, is followed again, or has a bookmark."""
         if self._watchers:
             self._probe_members(store)
 
@@ -85,8 +85,8 @@ class UnreachedWatches:
                     probe.addBoth(self._probed, store)
 
     async def _end_beyond(self, store: Store) -> None:
-        """End the watches whose version is beyond the member's. For a watch that comes during the probe the next answer
-        counts: its version may be newer than this one.
+        """End the watches whose version is greater than the member's. A watch that is opened during the probe waits for
+        the next probe, since its version can be newer than this answer.
         """
         wanted = [(watcher, watcher.position.unreached.get(store, 0)) for watcher in self._watchers]
         version = await self._probe(store, PROBE_TIMEOUT)

@@ -1,7 +1,7 @@
 """Opens watches: options, rights, start version and response head.
 
-An error that is found before the response begins is an HTTP status: invalid options, a missing right, a resource
-version that cannot be resumed. One that is found later is an ERROR event, after which the response ends.
+An error before the response begins is sent as an HTTP status: invalid options, a missing right, or a resource version
+from which a watch cannot resume. A later error is sent as an ERROR event, after which the response ends.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 log = Logger(__name__)
 
 MIN_TIMEOUT, MAX_TIMEOUT = 1800.0, 3600.0
-"""Bounds of the seconds that a watch without timeoutSeconds lasts (kube-apiserver's min-request-timeout)."""
+"""Minimum and maximum seconds of a watch without timeoutSeconds (kube-apiserver's min-request-timeout)."""
 _CONTENT_TYPE = b"Content-Type: application/json\r\n"
 
 
@@ -78,8 +78,8 @@ class WatchHandler:
         scheduler: WatchScheduler | None = None,
         budget: MemoryBudget | None = None,
     ) -> None:
-        """`settings` and `freshness` may be replaced at a reload. `scheduler` and `budget` (for the changes that are
-        kept) are one for all aggregates of a process.
+        """A reload can replace `settings` and `freshness`. All aggregates of a process share `scheduler` and `budget`
+        (for the queued changes).
         """
         self.settings = settings
         self.freshness = freshness
@@ -97,7 +97,7 @@ class WatchHandler:
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes of the changes that are kept for watches that have not got them or may resume."""
+        """Bytes of the queued changes, for watches that have not received them or may resume."""
         return sum(fan_out.queue.size for fan_out in self._fan_outs.values())
 
     def stop(self) -> None:
@@ -110,7 +110,7 @@ class WatchHandler:
     async def serve(
         self, request: AggregatedRequest, view: View, reads: ViewAuthorizer, known_field: KnownField | None = None
     ) -> None:
-        """Answer a watch. Returns when it has begun; raises StatusError before the response has begun."""
+        """Answer a watch; return when its response has begun. Raises StatusError before that."""
         info = request.info
         options = list_options.parse(parse_query(request.target.partition(b"?")[2]), watch=True)
         custom = view.custom
@@ -119,7 +119,7 @@ class WatchHandler:
             options.label_selector, options.field_selector, view.resource.gvr, custom=custom, known_field=known_field
         )
         allowed, left_out = await reads.allowed(request, [member.name for member in view.members], "watch", info)
-        if view.closed:  # while the members were asked: the watch would get no event and not end
+        if view.closed:  # closed while the members were asked: the watch would get no events and never end
             raise retry_after(503, f"what serves {view.resource.gvr} has just changed", 1)
         check_decided(left_out, self.settings.unavailable)
         namespace = info.namespace if view.resource.namespaced else ""
@@ -205,7 +205,7 @@ class WatchHandler:
             spread=spread,
         )
 
-    # -- where it begins --------------------------------------------------------------------------------------
+    # -- start version ----------------------------------------------------------------------------------------
 
     def _parts(
         self,
@@ -215,13 +215,13 @@ class WatchHandler:
         allowed: Sequence[str],
         left_out: Sequence[LeftOut],
     ) -> dict[str, int] | None:
-        """Return the version of each member after which the watch begins; None: it begins with the cached state."""
+        """Return each member's version after which the watch begins; None: it begins with the cached state."""
         owner, text = _owner(view, chosen, allowed), options.resource_version
         parts = read_version(view, text, owner, chosen.name, chosen.namespace, left_out)
         if parts is not None:
             check_parts(view, parts, chosen.namespace, left_out)
         if parts is None and options.initial_events is False:
-            # Explicitly without initial events: from now on.
+            # Explicitly without initial events: begin with the next change.
             versions = view.versions_of(allowed, chosen.namespace)
             parts = {name: version for name, version in zip(view.layout.names, versions, strict=True) if version}
         return parts
@@ -229,8 +229,8 @@ class WatchHandler:
     async def _reach(
         self, request: AggregatedRequest, view: View, parts: dict[str, int], namespace: str, text: str
     ) -> None:
-        """Wait until the caches have reached the resumed version: only then is known which object of a name the client
-        has. Raises StatusError 503, 504.
+        """Wait until the caches have reached the resumed version; before that, it is unknown which object of a name the
+        client has. Raises StatusError 503, 504.
         """
         waiting = Deferred.fromCoroutine(_awaited(self.freshness.at_least(view, tuple(parts), namespace, parts, text)))
         await request.while_connected(waiting)
@@ -238,7 +238,7 @@ class WatchHandler:
             raise retry_after(503, f"what serves {view.resource.gvr} has just changed", 1)
 
     def _down(self, view: View, allowed: Sequence[str], namespace: str) -> list[MemberView]:
-        """Return the members of the watch that are down. Raises StatusError (503) if none may be."""
+        """Return the unavailable members of the watch. Raises StatusError (503) if no member may be unavailable."""
         down = [
             member
             for member in view.members
@@ -258,7 +258,7 @@ class WatchHandler:
         namespace: str,
         parts: dict[str, int] | None,
     ) -> None:
-        """A streaming list: wait until the caches are as fresh as was requested. Errors end the watch."""
+        """For a streaming list, wait until the caches are as fresh as requested. Errors end the watch."""
         try:
             if not options.resource_version:
                 await self.freshness.current(view, allowed, namespace)
@@ -282,7 +282,7 @@ async def _awaited(waiting: Awaitable[object]) -> object:
 
 
 def _decided(request: AggregatedRequest) -> frozenset[str]:
-    """Return the members about which the request was authorized or refused."""
+    """Return the members that were decided for the request: allowed or refused."""
     return frozenset((*request.members, *(each.member for each in request.left_out)))
 
 
@@ -309,9 +309,9 @@ def _check_initial(
     allowed: Sequence[str],
     left_out: Sequence[LeftOut],
 ) -> None:
-    """Raise StatusError (503) if the end of the initial events would claim more than is known.
+    """Raise StatusError (503) if the end of the initial events would be wrong because a member's state is unknown.
 
-    A streaming list is a list: it is not older than its version, and one of a single name means the same as a get.
+    A streaming list is a list: it must not be older than its version, and for a single name it is equivalent to a get.
     """
     for member in down:
         if parts.get(member.name, 0) > member.version(chosen.namespace):
@@ -323,7 +323,7 @@ def _check_initial(
 
 
 def _known(view: View, chosen: WatchSelection, allowed: Sequence[str]) -> bool:
-    """Whether the caches have the object of a watch for one name."""
+    """Whether the caches have the object of a single-name watch."""
     if _owner(view, chosen, allowed) is not None:
         return True
     return any(
@@ -340,7 +340,7 @@ def _nothing(obj: object) -> bool:
 
 
 def _owner(view: View, chosen: WatchSelection, allowed: Sequence[str]) -> str | None:
-    """Return the member that has the only watched object; None if there may be several, or there is none."""
+    """Return the member of the only watched object; None if there can be several objects, or there is none."""
     return view.owner(allowed, chosen.namespace, chosen.name) if chosen.name else None
 
 

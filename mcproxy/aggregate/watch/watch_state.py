@@ -1,7 +1,7 @@
-"""The options of a watch and its states (a table). Pure: `Watcher` acts on it.
+"""The options of a watch and its state machine. Pure: `Watcher` acts on it.
 
-A watch is opened, brings its client to the present, and then gets every change with a group of others; it leaves the
-group whenever it must catch up by itself again (the client was slow, a member was added, its rights changed).
+A watch is opened, brings its client up to date, and then gets every change together with a group of watches. It leaves
+the group when it must catch up by itself again (the client was slow, a member was added, its rights changed).
 
     OPENING ──STARTED──> WAITING ──LINES──> CATCHING_UP       any ──CLOSED──> ENDED
                          ^ │  ^                  │
@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 
 class WatchState(Enum):
-    """What a watch is doing."""
+    """The state of a watch."""
 
     OPENING = "the response has begun; the caches are not as fresh yet as was requested"
     CATCHING_UP = "sends lines made for it alone: initial events, a resume, or what the queue has after its position"
@@ -36,7 +36,7 @@ class WatchState(Enum):
 
 
 class Trigger(Enum):
-    """What moves a watch from one state to another."""
+    """An event that changes the state of a watch."""
 
     STARTED = "the caches are as fresh as was requested"
     LINES = "there are lines to send"
@@ -59,9 +59,9 @@ TRANSITIONS: Mapping[WatchState, Mapping[Trigger, WatchState]] = {
 }
 
 RUNNING = frozenset({WatchState.WAITING, WatchState.CATCHING_UP, WatchState.LIVE})
-"""States in which a watch has steps to take."""
+"""States in which a watch has work for the scheduler."""
 UP_TO_DATE = frozenset({WatchState.WAITING, WatchState.LIVE})
-"""States in which a bookmark may be sent: it must not precede the events up to it."""
+"""States in which a bookmark may be sent: it must not precede the events up to its version."""
 
 
 class IllegalTransition(Exception):
@@ -84,7 +84,7 @@ class Undecided(Exception):
 
 
 class Rights(NamedTuple):
-    """The members that let the user of a watch read now."""
+    """The members from which the user of a watch may read now."""
 
     allowed: frozenset[str]
     unreachable: frozenset[str] = frozenset()
@@ -97,10 +97,10 @@ Recheck = Callable[[], Awaitable[Rights]]
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """How long a watch lasts and what it sends in addition to changes. Times are seconds.
+    """The duration of a watch, and the lines that it sends in addition to changes. Times are in seconds.
 
-    `initial_end`: a bookmark ends the initial events once every reachable member has sent its objects; a member without
-    any known state is waited for at most `initial_sync_timeout`. `recheck` is called every `recheck_interval`.
+    `initial_end`: a bookmark ends the initial events after every reachable member's objects were sent; the wait for a
+    member without known state lasts at most `initial_sync_timeout`. `recheck` is called every `recheck_interval`.
     """
 
     timeout: float

@@ -1,4 +1,4 @@
-"""One client's watch: its response, its timers and its rights; its state table is in `watch_state.py`."""
+"""One client's watch: its response, timers and rights; its state machine is in `watch_state.py`."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ log = Logger(__name__)
 
 SLICE_BYTES = 64 * 1024
 SLICE_LINES = 256
-"""The bytes that are made and written in one step."""
+"""Maximum bytes that are encoded and written in one step."""
 STEP_SECONDS = 0.005
-"""The approximate duration of one step: a client decides how long its selectors are."""
+"""Approximate maximum seconds of one step, since clients choose the length of selectors."""
 _BIG = 16 * 1024
-_LINES_A_LOOK = 16  # at the clock
+_LINES_A_LOOK = 16  # lines between two reads of the clock
 
 REOPEN_SPREAD = 5.0
-"""Seconds over which watches end that a reload ends, so that not all clients return at once."""
+"""Seconds over which the end of watches by a reload is spread, so that not all clients return at once."""
 
 
 class WatcherGroup(Protocol):
@@ -54,14 +54,14 @@ class WatcherGroup(Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether all of them have everything that the queue has."""
+        """Whether all watchers of the group have received the whole queue."""
 
     def dismiss(self, watcher: Watcher) -> None:
-        """Let a watcher catch up by itself from where it is."""
+        """Let a watcher catch up by itself from its position."""
 
 
 class WatchersOfView(Protocol):
-    """The interface of all watchers of its view (`fan_out.FanOut`)."""
+    """The interface of the set of all watchers of a view (`fan_out.FanOut`)."""
 
     queue: ChangeQueue
     scheduler: WatchScheduler
@@ -71,13 +71,13 @@ class WatchersOfView(Protocol):
     def remove(self, watcher: Watcher) -> None: ...
 
     def join(self, watcher: Watcher) -> bool:
-        """Add a watcher that is in step to its group; False if the group is at another position just now."""
+        """Add an up-to-date watcher to its group; False if the group is at another position at the moment."""
 
 
 class Watcher:
-    """The handler of a watch's exchange, whose response head was written.
+    """The handler of a watch's exchange, whose response head was already written.
 
-    `group` sends it live changes; None in states other than LIVE.
+    `group` sends live changes to the watcher; it is None in states other than LIVE.
     """
 
     __slots__ = (
@@ -119,17 +119,17 @@ class Watcher:
         self.group: WatcherGroup | None = None
         self.paused = False
         self.left_out_while_down = left_out_while_down
-        """Members that were down, and are left out until they return."""
+        """Members that were unavailable, and are left out until they return."""
         self.unreachable = frozenset[str]()
-        """Members that are down and cannot be asked whether the user may still read their objects."""
+        """Unavailable members that cannot be asked whether the user may still read their objects."""
         self.initial_end_due = options.initial_end
-        """Whether the bookmark that ends the initial events is still to be sent."""
+        """Whether the bookmark that ends the initial events has not been sent yet."""
         self._fan_out = fan_out
         self._on_end = on_end
         self._options = options
         self._clock = clock
         self._state = WatchState.OPENING
-        self._lines: Iterator[bytes] | None = None  # of CATCHING_UP
+        self._lines: Iterator[bytes] | None = None  # remaining lines in CATCHING_UP
         self._checking: Deferred[None] | None = None
         now = clock.seconds()
         self._end_at = now + options.timeout
@@ -145,7 +145,7 @@ class Watcher:
         self._state = next_state(self._state, trigger)
 
     def start(self, lines: Iterator[bytes] | None = None) -> None:
-        """Begin to send; `lines` are the first lines, if they were made before the response began."""
+        """Begin to send; `lines` are the first lines, if they were encoded before the response began."""
         if self.ended:
             return
         self._move(Trigger.STARTED)
@@ -159,13 +159,13 @@ class Watcher:
         self._lines = lines
 
     def dismissed(self) -> None:
-        """The group has dismissed it: it catches up on its own."""
+        """The group has dismissed this watcher: it catches up by itself."""
         self._move(Trigger.DISMISSED)
         self.proceed()
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more is sent."""
+        """Whether the watch has ended."""
         return self._state is WatchState.ENDED
 
     # -- sending ----------------------------------------------------------------------------------------------
@@ -178,19 +178,19 @@ class Watcher:
             self._bookmark_soon()
 
     def _bookmark_soon(self) -> None:
-        """Send a bookmark within a second: the client's last version compares less than one that it has seen."""
+        """Send a bookmark within a second: the client's last version compares less than an earlier seen one."""
         bookmarks = self._bookmarks
         if bookmarks.may_be_sooner and not self.ended:
             bookmarks.event_lags(self._clock.seconds())
             self.deadline = min(self.deadline, bookmarks.after_lag)
 
     def proceed(self) -> None:
-        """Schedule the next step, in one of the next turns."""
+        """Schedule the next step for one of the next turns."""
         if self._state in RUNNING and not self.paused:
             self._fan_out.scheduler.add(self, live=False)
 
     def step(self) -> int:
-        """Do one small step of its state's work (`scheduler.Job`)."""
+        """Do one small step of work for the present state (`scheduler.Job`)."""
         if self.paused:
             return 0
         try:
@@ -262,7 +262,7 @@ class Watcher:
         return 0
 
     def _all_in(self) -> bool:
-        """Whether the initial events are complete, with every reachable member's objects."""
+        """Whether the initial events are complete: the objects of every reachable member were sent."""
         if self._clock.seconds() >= self._sync_until:
             return True
         position = self.position
@@ -274,7 +274,7 @@ class Watcher:
         )
 
     def _readmit_members(self) -> None:
-        """Add members that were down and have returned."""
+        """Add members that were unavailable and have returned."""
         if not self.left_out_while_down:
             return
         members = self._fan_out.queue.state.members
@@ -283,7 +283,7 @@ class Watcher:
         if not back:
             return
         if self.group is not None:
-            self.group.dismiss(self)  # it comes back here when it is at the end of the queue
+            self.group.dismiss(self)  # this method runs again when the watcher is at the end of the queue
         elif not self.position.behind:
             self.left_out_while_down -= back
             self.position.admit(self.position.members | back)
@@ -308,7 +308,7 @@ class Watcher:
             self.proceed()
 
     def end_gracefully(self) -> None:
-        """End the response; whole events were written."""
+        """End the response; only whole events were written."""
         if not self.ended:
             self._close()
             self.exchange.end()
@@ -371,13 +371,13 @@ class Watcher:
         definitions = position.sent_definitions
         self._write_lines([self.catch_up.bookmark()])
         if position.sent_definitions != definitions and self.group is not None:
-            self.group.dismiss(self)  # to those that have the same columnDefinitions
+            self.group.dismiss(self)  # it joins the group with its columnDefinitions
         return True
 
     # -- rights -----------------------------------------------------------------------------------------------
 
     def recheck_rights(self) -> None:
-        """Check the user's rights at once: the view has other members, or a member has returned."""
+        """Check the user's rights immediately: the view's members changed, or a member has returned."""
         if self._options.recheck is not None and self._checking is None and not self.ended:
             self._recheck_at = NEVER
             self._check_rights()
@@ -393,7 +393,7 @@ class Watcher:
         try:
             allowed, unreachable = await self._options.recheck()
         except Undecided:
-            # The client resumes at its last version, which has no part of the new member: it gets its objects.
+            # The client resumes at its last version, which has no part of the new member, so it gets the new objects.
             self._checking = None
             self._end_at = min(self._end_at, self._clock.seconds() + REOPEN_SPREAD * self._options.spread)
             self.deadline = self._next_deadline()
@@ -405,13 +405,13 @@ class Watcher:
         present = {member.name: member for member in self._fan_out.queue.state.members}
         lost = known.intersection(present) - allowed - unreachable
         if lost:
-            # The client must not keep what it may not read any more: it lists again, with the rights that it has now.
+            # The client must not keep objects that it may not read any more: it lists again with its present rights.
             raise Expired(f"the objects of cluster {min(lost)} may no longer be read")
         self.unreachable = known.intersection(present) & unreachable
         for name in sorted(self.unreachable):
-            # A member that is down sends nothing, and the client keeps its objects. From a member that is up nothing
-            # more may be shown, but a 410 would make the client delete its objects, which the user may still be allowed
-            # to read.
+            # An unavailable member sends nothing, and the client keeps its objects. Nothing more may be shown from an
+            # available member, but a 410 would make the client delete objects that the user may still be allowed to
+            # read.
             if present[name].unavailable_since is None:
                 message = f"it cannot be asked whether the objects of cluster {name} may still be read"
                 raise retry_after(503, message, 1, name=name)

@@ -1,7 +1,7 @@
 """The member in which an object is created, by the aggregate's `create` rules, and whether a member can take a write.
 
-A member may lack the resource, have it in another version, or as another kind. Its own answer would be a bare 404,
-which tells neither the cluster nor the reason.
+A member may lack the resource, or have it in another version or as another kind. Its own answer would be a bare 404
+that names neither the cluster nor the reason.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def labelled_member(label: str | None, members: Sequence[str], resource: APIReso
 
 
 def no_label_followed(gvr: GroupVersionResource) -> StatusError:
-    """Return the refusal (405) where a rule follows the label of a resource that is not cached: bodies of such requests
-    are not read.
+    """Return the refusal (405) if a rule follows the label of an uncached resource: bodies of such requests are not
+    read.
     """
     return StatusError(
         405,
@@ -85,10 +85,10 @@ def no_label_followed(gvr: GroupVersionResource) -> StatusError:
 async def check_target(
     member: Member | None, rule: CreateRule, aggregate: Aggregate, resource: APIResource, clock: IReactorTime
 ) -> None:
-    """Raise StatusError (405) if the cluster that a create rule names cannot create the resource as it is served.
+    """Raise StatusError (405) if the cluster of a create rule cannot create the resource with its served definition.
 
-    Its discovery is read again first; if that fails, nothing is raised: the cluster will not answer the request either.
-    `member` is None for a cluster whose discovery is not followed.
+    The cluster's discovery is read again first. If the read fails, nothing is raised, since the cluster will not answer
+    the request either. `member` is None for a cluster whose discovery is not followed.
     """
     if member is None or _can_create(member, resource) or await rediscover([member], clock):
         return
@@ -110,10 +110,10 @@ def _can_create(member: Member, resource: APIResource) -> bool:
 
 
 async def check_other_versions(request: AggregatedRequest, view: View, namespace: str, name: str) -> None:
-    """Raise StatusError (405) if no member has the object in this version, and a member that serves another version has
-    it.
+    """Raise StatusError (405) if no member has the object in this version, but a member that serves another version has
+    the object.
 
-    The members are asked with the user's identity, so the answer tells no more than theirs; 503 if one is silent.
+    The members are asked with the user's identity, so the answer reveals only what they would. 503 if one is silent.
     """
     versions = {
         member: found.other_version

@@ -1,7 +1,7 @@
 """Deletion of a collection: by each member in scope, with the selectors of the request.
 
-A kube-apiserver deletes the first `limit` objects of its list and answers that page, with its token for the next. Here
-the pages of one member follow those of another.
+A kube-apiserver deletes the first `limit` objects of its list, and returns this page with a token for the next page.
+Here the pages of one member follow the pages of the previous member.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ _MAX_LENGTH = 16 * 1024
 class _Token(msgspec.Struct):
     v: str
     cluster: str
-    # The member's own; "": from its beginning.
+    # The member's own continue token; "": from its beginning.
     token: str = msgspec.field(name="continue", default="")
 
 
 class PagePosition(NamedTuple):
-    """Where the next page begins: at which member, and with which token of that member ("": from its beginning)."""
+    """The start of the next page: the member, and the member's own token ("": from its beginning)."""
 
     member: str
     token: str
@@ -137,7 +137,7 @@ class DeleteCollection:
         await self._succeed([result for result in results.values() if not isinstance(result, StatusError)])
 
     def _targets(self) -> dict[str, bytes]:
-        """Return the members to send to, each with its target. Raises StatusError (400)."""
+        """Return the members that get the request, each with its target. Raises StatusError (400)."""
         members = [
             member
             for member in self._view.members
@@ -158,7 +158,7 @@ class DeleteCollection:
         return targets
 
     def _undone(self) -> dict[str, StatusError]:
-        """Return the members that may have objects of the collection and cannot be asked now."""
+        """Return the members that may have objects of the collection but cannot be asked now."""
         selector = self._query.get("labelSelector", "")
         return {
             member: retry_after(503, f"cluster {member} is unavailable: {why}", RETRY_AFTER, name=member)
@@ -213,7 +213,7 @@ class DeleteCollection:
         return qualified(self._gvr.group, self._gvr.resource)
 
     def _answer_empty(self) -> None:
-        """Answer where no member has anything to delete. Raises StatusError (403) if the user may touch no member."""
+        """Answer if no member has objects to delete. Raises StatusError (403) if no member allows the request."""
         left_out = self._request.left_out
         if left_out and not self._request.members:
             raise StatusError(403, "; ".join(f"cluster {each.member}: {each.why}" for each in left_out), details={})
@@ -227,7 +227,7 @@ class DeleteCollection:
         respond(self._request, 200, json.dumps(body, separators=(",", ":")).encode() + b"\n", self._left_out())
 
     def _fail(self, results: Mapping[str, MemberResponse | StatusError], failed: Sequence[str]) -> None:
-        """Answer with what each member said; where all refuse alike, with that refusal."""
+        """Answer with the result of each member, or with the common refusal if all members refuse alike."""
         if len(failed) == len(results) and len({code_of(each) for each in results.values()}) == 1:
             hand_back(self._request, results[failed[0]], more=self._left_out())
             return

@@ -1,8 +1,8 @@
-"""Request bodies that are read whole before they go to a member, and the memory that they may take together.
+"""Buffers request bodies completely before they are sent to a member, and limits the total memory of these buffers.
 
-A kube-apiserver reads 3 MiB for each of the requests that it works on, whose number it limits; here they wait for slow
-clients on as many connections as there are. So all held bytes are counted, in total and by user. A body beyond the
-bounds waits unread, by back-pressure, and is refused after a while; a body that does not become complete in time is
+A kube-apiserver reads up to 3 MiB for each request in flight, and limits the number of these requests. Here, buffers
+wait for slow clients on any number of connections. So all held bytes are counted, in total and by user. A body beyond
+the limits waits unread, by back-pressure, and is refused after a timeout. A body that is not complete in time is
 refused, too.
 """
 
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
     from mcproxy.http.messages import Header
 
 MAX_BODY = 3 * 1024 * 1024
-"""Bytes; a kube-apiserver's `--max-resource-write-bytes`."""
+"""Maximum bytes of one body, as a kube-apiserver's `--max-resource-write-bytes`."""
 TOTAL = 64 * 1024 * 1024
-"""Bytes of bodies that are held at the same time, of all connections of the process."""
+"""Maximum bytes of held bodies on all connections of the process."""
 SHARE = 16 * 1024 * 1024
-"""… and of one user."""
+"""Maximum bytes of held bodies of one user."""
 RESERVED = 64 * 1024
-"""The least bytes that an arriving body counts for, if it may become as long. Else very many could begin at once, each
-beyond the bounds by one read.
+"""Minimum bytes that are counted for an arriving body, if it can become that long. Otherwise very many bodies could
+begin at once, and each would exceed the limits by one read.
 """
 PATIENCE = 5.0
-"""Seconds for which a body waits for room."""
+"""Maximum seconds for which a body waits for free memory."""
 DEADLINE = 60.0
-"""Seconds for a body to arrive, as long as a kube-apiserver has for a whole request (`--request-timeout`)."""
-_MAX_WAITING = 1000  # bodies that wait for room
+"""Maximum seconds until a body is complete, as a kube-apiserver's `--request-timeout` for a whole request."""
+_MAX_WAITING = 1000  # maximum number of bodies that wait for free memory
 _RETRY_AFTER = 1
 
 
 class HeldBodies:
-    """The bodies that are held, one for the process."""
+    """Counts the held bodies of the process."""
 
     def __init__(self, clock: IReactorTime, total: int = TOTAL, share: int = SHARE, reserved: int = RESERVED) -> None:
         self.clock = clock
@@ -65,12 +65,12 @@ class HeldBodies:
         return self._total
 
     def add(self, user: str, size: int) -> None:
-        """Count bytes that are held from now on."""
+        """Count newly held bytes."""
         self._total += size
         self._by_user[user] = self._by_user.get(user, 0) + size
 
     def remove(self, user: str, size: int) -> None:
-        """Count bytes that are held no longer."""
+        """Subtract bytes that are not held any more."""
         self._total -= size
         left = self._by_user.get(user, 0) - size
         if left > 0:
@@ -85,12 +85,12 @@ class HeldBodies:
                     resume()
 
     def has_room(self, user: str) -> bool:
-        """Whether more of a user's bodies may be read."""
+        """Whether more bytes of a user's bodies may be read."""
         total, share = self._limits
         return self._total < total and self._by_user.get(user, 0) < share
 
     def wait(self, body: HeldBody, resume: Callable[[], None], *, begun: bool) -> bool:
-        """Call `resume` once there is room for a body; return False if too many wait. `begun`: it was partly read."""
+        """Call `resume` when there is room for a body; return False if too many bodies wait. `begun`: partly read."""
         waiting = self._begun if begun else self._unread
         if len(waiting) >= _MAX_WAITING:
             return False
@@ -103,7 +103,7 @@ class HeldBodies:
         self._unread.pop(body, None)
 
     def refusal(self, user: str) -> StatusError:
-        """Return the refusal where there was no room."""
+        """Return the refusal for a body for which there was no room."""
         if self._by_user.get(user, 0) >= self._limits[1]:
             return retry_after(
                 429, "too many bodies of this user's requests are being read, please try again later", _RETRY_AFTER
@@ -119,7 +119,7 @@ class HeldBody:
         self._bodies = bodies
         self._pieces: list[bytes] = []
         self._size = 0
-        self._counted = 0  # bytes: at least what is held
+        self._counted = 0  # counted bytes, at least the held ones
         self._limit = 0
         self._exchange: Exchange | None = None
         self._done: Deferred[bytes] = Deferred()
@@ -127,10 +127,10 @@ class HeldBody:
         self._deadline: IDelayedCall | None = None
 
     async def read(self, exchange: Exchange, limit: int = MAX_BODY) -> bytes:
-        """Read the body. This object is the exchange's handler from then on, until another replaces it.
+        """Read the body. This object becomes the exchange's handler until another handler replaces it.
 
-        Raises StatusError: 413 for a longer one, 429 and 503 if there is no room for it, 504 if it does not arrive; and
-        CancelledError if the client goes away.
+        Raises StatusError: 413 for a longer body, 429 and 503 if there is no room for it, 504 if it does not arrive in
+        time. Raises CancelledError if the client disconnects.
         """
         head = exchange.head
         if head.length == 0:
@@ -148,7 +148,7 @@ class HeldBody:
             self._stop()
 
     def release(self) -> None:
-        """The body is no longer needed."""
+        """Release the memory of the body."""
         self._stop()
         self._pieces = []
         self._bodies.leave(self)
@@ -185,7 +185,7 @@ class HeldBody:
             self._exchange.resume_body()
 
     def _fail(self, problem: Exception) -> None:
-        """End the reading; bytes that still arrive are dropped."""
+        """Stop reading; drop bytes that still arrive."""
         if self._done.called:
             return
         exchange = self._exchange
@@ -240,13 +240,13 @@ class HeldBody:
             self._done.errback(failure(CancelledError()))
 
     def pause_response(self) -> None:
-        """The response is written at once; the transport buffers it."""
+        """Do nothing: the response is written at once, and the transport buffers it."""
 
     def resume_response(self) -> None:
         """As `pause_response`."""
 
     def end_gracefully(self) -> None:
-        """A short request is waited for."""
+        """Do nothing: a short request ends soon by itself."""
 
 
 def _too_large(limit: int) -> StatusError:

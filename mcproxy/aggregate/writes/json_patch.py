@@ -1,7 +1,7 @@
 """Rewrites a JSON patch (RFC 6902) against an object of the aggregate for the owner of the object. Pure.
 
-The client has seen the label and annotation of the cluster and a resource version of the aggregate; the member's object
-has no such label or annotation, and its own version. Operations that do not touch them stay byte for byte.
+The client has seen the cluster's label and annotation and a resource version of the aggregate. The member's object has
+neither this label nor this annotation, and it has its own version. Other operations stay byte for byte.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _VERSION: Path = ("metadata", "resourceVersion")
 _VALUED = ("add", "replace", "test")
 _MOVING = ("copy", "move")
 _MAX_OPERATIONS = 10_000
-"""As a kube-apiserver (`maxJSONPatchOperations`); a longer patch goes on to it unread."""
+"""A kube-apiserver's `maxJSONPatchOperations`; a longer patch is forwarded to the member without being read."""
 _MAX_EDITED = 1000
-"""Operations that may have to be changed; each takes some 20 us to look at."""
+"""Maximum number of operations that may need changes; checking each takes about 20 µs."""
 
 
 def edit_json_patch(body: bytes, member: str, edit: MetadataEdit, *, bare: Collection[str] = ()) -> bytes:
@@ -91,7 +91,7 @@ class _Editor:
         if kind in ("add", "replace") and self._is_label_entry(path):
             return []
         if kind == "remove" and self._is_map(path):
-            # The client has seen a map that the member's object, without keys of its own, lacks.
+            # The client has seen a map that the member's object lacks, since it has no keys of its own.
             self._bare.discard(path[1])
             return [_text({"op": "add", "path": operation.path, "value": {}})]
         if kind not in _VALUED or not bytes(operation.value):
@@ -111,18 +111,18 @@ class _Editor:
         return [*self._containers("add", path), text]
 
     def _mark(self, text: bytes, kind: str, operation: _Operation) -> list[bytes]:
-        """Return the operations that replace one on the label or the annotation itself."""
+        """Return the operations that replace an operation on the label or the annotation itself."""
         if kind == "test" and _string(operation.value) != self._member:
-            return [text]  # the member does not have it either, so the test fails there with the usual answer
+            return [text]  # the member lacks it, too, so the test fails there with the usual answer
         return [] if kind in (*_VALUED, "remove") else [text]
 
     def _containers(self, kind: str, path: Path) -> list[bytes]:
-        """Return the operations that create the map to which a key is added, where the member's object lacks it."""
+        """Return the operations that create the map to which a key is added, if the member's object lacks this map."""
         if kind != "add" or len(path) != 3 or path[0] != "metadata" or path[1] not in self._bare:
             return []
         self._bare.discard(path[1])
         pointer = f"/metadata/{path[1]}"
-        # The test fails if somebody else has made the map meanwhile: adding it would then remove what is in it.
+        # The test fails if another client has created the map in between: adding it would then remove its keys.
         return [
             _text({"op": "test", "path": pointer, "value": None}),
             _text({"op": "add", "path": pointer, "value": {}}),
@@ -144,14 +144,14 @@ class _Editor:
         else:
             head, tail = b"".join(b'{"%b":' % name.encode() for name in path), b"}" * len(path)
             edited = json_edit.edit_metadata(b"%b%b%b" % (head, before, tail), self._edit)
-            # A map that had nothing else is gone.
+            # A map without other keys does not exist in the member's object.
             after = edited[len(head) : len(edited) - len(tail)] if edited.startswith(head) else b"{}"
             if after == b"{}" and before != b"{}" and kind == "test":
                 after = b"null"
             after = self._without_labels(after, path)
         if self._is_map(path):
             self._bare.discard(path[1])
-            if kind == "replace":  # of a map that the member's object may lack
+            if kind == "replace":  # of a map that may be missing in the member's object
                 return b'{"op":"add","path":%b,"value":%b}' % (json_edit.quoted(operation.path).encode(), after)
         return text if after == before else text[: value.value] + after + text[value.end :]
 

@@ -1,4 +1,4 @@
-"""Requests to members: their header fields, several requests at once, and answers passed back."""
+"""Helpers for requests to members: header fields, several requests at once, and passing back answers."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ _CLIENT_FIELDS = frozenset(
 )
 _PASSED_BACK = frozenset({b"content-type", b"retry-after", b"www-authenticate", b"x-content-type-options"})
 _FOR_READERS = frozenset({b"warning", b"x-kubernetes-pf-flowschema-uid", b"x-kubernetes-pf-prioritylevel-uid"})
-"""Fields that are passed back only to users who may read in the member, since they describe it."""
+"""Response fields that describe the member, and are passed back only to users who may read in it."""
 _MAX_PASSED_BACK = 100
-"""Fields of one response that are passed back; a member may send very many."""
-_MAX_STATUS = 64 * 1024  # bytes of a failure's body that are read
-_MAX_TEXT = 300  # … and shown, if it is no Status
-_PATH_SAFE = ":@!$&'()*+,;=~"  # RFC 3986 3.3; a name may hold them (RBAC's have colons)
+"""Maximum number of fields of one response that are passed back, since a member can send very many."""
+_MAX_STATUS = 64 * 1024  # maximum bytes of a failure's body that are read
+_MAX_TEXT = 300  # maximum characters of it that are shown if it is not a Status
+_PATH_SAFE = ":@!$&'()*+,;=~"  # RFC 3986 3.3; names can contain them (RBAC names have colons)
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 def client_fields(request: AggregatedRequest) -> list[Header]:
-    """Return the fields of the client's head that go to members, without identity and accepted media types."""
+    """Return the client's header fields for members, without identity fields and Accept."""
     return [(name.title(), value) for name, value in split_fields(request.head.fields) if name in _CLIENT_FIELDS]
 
 
 def accepted(request: AggregatedRequest, *, protobuf: bool) -> bytes:
     """Return the Accept field for members: the client's JSON types, in their order.
 
-    Only JSON if the client prefers YAML, which is made of it. With neither, protobuf if the client accepts it and
-    `protobuf` is True. Raises StatusError (406).
+    If the client prefers YAML, it is only JSON, which is then converted to YAML. Without JSON and YAML, it is protobuf
+    if the client accepts it and `protobuf` is True. Raises StatusError (406).
     """
     text = _accept(request)
     if not text.strip() or prefers_yaml(request):
@@ -62,7 +62,7 @@ def accepted(request: AggregatedRequest, *, protobuf: bool) -> bytes:
 
 
 def prefers_yaml(request: AggregatedRequest) -> bool:
-    """Whether YAML is the client's first choice among the forms that can be made here."""
+    """Whether YAML is the client's first choice among the supported media types."""
     return media_types.prefers_yaml(_accept(request))
 
 
@@ -81,7 +81,7 @@ def object_path(collection: str, name: str) -> bytes:
 
 
 async def ask_all(members: Sequence[str], send: Callable[[str], Sending]) -> list[MemberResponse | StatusError]:
-    """Call `send`, a coroutine function, for all members at once; return each answer, or the error in its place."""
+    """Call the coroutine function `send` for all members at once; return each member's answer or error."""
     return await gather(_asked(send(member)) for member in members)
 
 
@@ -102,7 +102,7 @@ def code_of(answer: MemberResponse | StatusError) -> int:
 
 
 def message_of(answer: MemberResponse | StatusError) -> str:
-    """Return why a request failed, in words."""
+    """Return the message of a failed request."""
     if isinstance(answer, StatusError):
         return answer.message
     status = read_status(answer.body[:_MAX_STATUS])
@@ -113,7 +113,7 @@ def message_of(answer: MemberResponse | StatusError) -> str:
 
 
 def reason_of(answer: MemberResponse | StatusError) -> str:
-    """Return the reason of a failure ("Forbidden"), "" if it has none."""
+    """Return the `reason` of a failure ("Forbidden"), "" if it has no reason."""
     if isinstance(answer, StatusError):
         return answer.reason
     status = read_status(answer.body[:_MAX_STATUS])
@@ -130,8 +130,8 @@ def hand_back(
 ) -> None:
     """Answer the client with a member's status, safe fields and body, or with `body`; `more` are additional fields.
 
-    `may_read`: whether the user may read in the member; None: if it has not refused the request. Raises StatusError
-    where the member gave no answer.
+    `may_read`: whether the user may read in the member; None: yes, unless the member refused the request. Raises
+    StatusError if the member gave no answer.
     """
     if isinstance(answer, StatusError):
         raise answer
@@ -153,7 +153,7 @@ def respond(
 
 
 def warnings_of(answers: Sequence[MemberResponse]) -> list[Header]:
-    """Return the Warning fields of several answers, equal ones once."""
+    """Return the distinct Warning fields of several answers."""
     found = [(name, value) for answer in answers for name, value in answer.fields if name.lower() == b"warning"]
     return list({value: (name, value) for name, value in found}.values())[: warnings.MAX_WARNINGS]
 
@@ -252,14 +252,14 @@ _ANSWER = msgspec.json.Decoder(_Answer)
 
 
 class WrittenObject(msgspec.Struct, frozen=True):
-    """The object's properties in a member's answer to a write; "" and 0 for missing ones."""
+    """The object's properties in a member's answer to a write; "" and 0 for missing properties."""
 
     kind: str = ""
     name: str = ""
     uid: str = ""
     version: int = 0
     stays: bool = False
-    """It was deleted, but stays until its finalizers or its grace period have ended."""
+    """The object was deleted, but stays until its finalizers or its grace period have ended."""
 
     @property
     def is_status(self) -> bool:
@@ -267,7 +267,7 @@ class WrittenObject(msgspec.Struct, frozen=True):
 
 
 def read_written(answer: MemberResponse) -> WrittenObject:
-    """Read an answer; an unreadable one has no properties."""
+    """Read an answer; for an unreadable answer, all properties are missing."""
     if len(answer.body) > MAX_OBJECT_BYTES:
         return WrittenObject()
     try:
@@ -293,12 +293,12 @@ def _read_protobuf(body: bytes) -> WrittenObject:
     kind = protobuf.envelope(body).kind
     if kind == "Status":
         return WrittenObject("Status")
-    # The fields that tell whether it stays are not read: wait for the version.
+    # The fields that show whether the object stays are not read: wait for the version.
     return WrittenObject(kind, version=version_number(protobuf.metadata_of(body)[1]), stays=True)
 
 
 def edited_answer(answer: MemberResponse, version: Callable[[int], str]) -> bytes:
-    """Return the body of an answer for the client; `version` makes the aggregate's version of a member's.
+    """Return the body of an answer for the client; `version` converts a member's version to the aggregate's.
 
     Raises StatusError (502) for an answer that cannot be read.
     """

@@ -1,12 +1,12 @@
-"""One write to an aggregate, or one request for a subresource: the choice of the member, and the member's answer.
+"""Sends one write to an aggregate, or one request for a subresource, to the right member, and passes its answer back.
 
     create            by the aggregate's create rules
-    update, patch     to the owner; an apply or PUT of what does not exist is a create
+    update, patch     to the owner; an apply or PUT of a missing object is a create
     delete            to the owner; of a collection to each member in scope
-    subresources      to the owner; those that stream go through unchanged
+    subresources      to the owner; streaming ones are forwarded unchanged
 
-First each member that the request may concern is asked whether the user may do it (`WriteRights`), then the body is
-read, then the owner is looked up. A member gets the request with the user's identity, so that it authorizes it, too.
+First each possible member is asked whether the user may make the request (`WriteRights`), then the body is read, then
+the owner is looked up. The member gets the request with the user's identity, so the member authorizes it, too.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 _STREAMING = STREAM_SUBRESOURCES | {"log", "proxy"}
 _ANSWERED_BY_STATUS = frozenset({"eviction", "binding"})
-"""Subresources that change the object itself without telling its new version."""
+"""Subresources that change the object itself, but whose answer does not contain its new version."""
 _CREATED_BY_PUT = frozenset(
     {
         ("", "endpoints"),
@@ -73,7 +73,7 @@ not among them.
 
 
 class ObjectWrite:
-    """One request."""
+    """One write or subresource request."""
 
     def __init__(
         self,
@@ -127,8 +127,8 @@ class ObjectWrite:
             raise method_not_allowed()
 
     def _outside(self) -> StatusError:
-        """Return the 404 for a namespace outside the scope, where nothing exists. Raises StatusError (503) if a member
-        in whose scope it is may have the resource.
+        """Return the 404 for a namespace that is out of scope, where nothing exists. Raises StatusError (503) if an
+        unreachable member with the namespace in its scope may have the resource.
         """
         if self._name:
             lookup = self._lookup()
@@ -160,7 +160,7 @@ class ObjectWrite:
             rule = create_target.find_rule(self._aggregate, self._gvr)
             return None if create_target.follows_label(rule) else create_target.member_of(rule, self._aggregate)
         except StatusError:
-            return None  # the refusal comes once the object is known not to exist
+            return None  # the refusal is sent later, if the object does not exist
 
     # -- to the owner -----------------------------------------------------------------------------------------
 
@@ -207,7 +207,7 @@ class ObjectWrite:
         await self._answer(found.member, response, body, found.cached, before)
 
     def _check_label(self, found: Owner, label: ClusterLabel) -> None:
-        """Warn that a label is not followed, or raise StatusError (409) where the client surely meant it to be."""
+        """Warn that a label is not followed. Raises StatusError (409) if the client certainly meant its member."""
         name = label.value
         if name is None or name == found.name or self._method == b"DELETE" or self._part(name) is None:
             return
@@ -220,14 +220,14 @@ class ObjectWrite:
         self._warnings.append(warnings.warning(text))
 
     async def _check_seen(self, lookup: OwnerLookup, found: Owner, response: MemberResponse) -> None:
-        """Raise the StatusError of a missing object if the user may not know that it exists.
+        """Raise the StatusError of a missing object if the user may not know that the object exists.
 
-        `response` is the owner's 403: the right has been taken away since it was last asked for, or a member decides
-        otherwise than it says. A 403 that is not about authorization is passed on: a user may have the right to write
-        an object and not to read it.
+        `response` is the owner's 403: the right was revoked after the last review, or the member's decision differs
+        from its review. A 403 that is not about authorization is passed on: a user can have the right to write an
+        object but not the right to read it.
         """
         if len(self._view.layout) == 1:
-            return  # the object was not looked for
+            return  # the object was not looked up
         absent = await lookup.may_see(found)
         if absent is None:
             return
@@ -243,7 +243,7 @@ class ObjectWrite:
             await create_target.check_other_versions(self._request, self._view, self._namespace, self._name)
 
     def _may_create(self) -> bool:
-        """Whether the request would create the object at a member that lacks it."""
+        """Whether the request would create the object in a member that lacks it."""
         if self._subresource:
             return False
         if self._method == b"PATCH":
@@ -268,7 +268,7 @@ class ObjectWrite:
         await self._create_with(accept, body, body.cluster())
 
     async def _create_with(self, accept: bytes, body: RequestBody, label: str | None) -> None:
-        """Create at the member that the rules name."""
+        """Create the object in the member that the create rules name."""
         rule = create_target.find_rule(self._aggregate, self._gvr)
         if create_target.follows_label(rule):
             if label is None:
@@ -286,7 +286,7 @@ class ObjectWrite:
                 self._warnings.append(warnings.warning(text))
         await self._rights.check(name)
         member = self._part(name)
-        if member is None:  # a rule may name a cluster where the resource is not in scope
+        if member is None:  # a rule can name a cluster where the resource is not in scope
             await self._check_target(rule, name)
             data = without_marks(body.data, body.content_type, name)
             response = await self._send_to(name, accept, data, self._request.target)
@@ -302,8 +302,8 @@ class ObjectWrite:
         )
 
     async def _rediscover(self, name: str | None) -> None:
-        """Check whether a member that is to create an object has got the resource since; else the object would go there
-        as the client sent it. Raises StatusError (503) if the member cannot be asked.
+        """Check whether the resource was installed since in the member that has to create an object; without the check,
+        the member would get the object as the client sent it. Raises StatusError (503) if the member cannot be asked.
         """
         absent = [
             each.member for each in self._view.state.absent if each.member.name == name and each.covers(self._namespace)
@@ -313,7 +313,7 @@ class ObjectWrite:
         unasked = await rediscover(absent, self._clock)
         view = self._views.view(self._gvr)
         if view is not None and name is not None and self._part(name) is None:
-            self._view = view.pinned()  # the former view lacks what was found now
+            self._view = view.pinned()  # the earlier view lacks the resource that was found now
         if unasked and name is not None and self._part(name) is None:
             why = f"it is not known whether cluster {name} has {self._gvr}: {NOT_REACHED}"
             raise retry_after(503, why, RETRY_AFTER)
@@ -364,9 +364,9 @@ class ObjectWrite:
         cached: CachedObject | None,
         before: int = 0,
     ) -> None:
-        """Pass a member's answer back once the cache shows its content.
+        """Pass a member's answer back when the cache shows the written state.
 
-        `cached` is the object, and `before` the version of the cache, as they were when the request was sent.
+        `cached` is the cached object, and `before` the cache's version, at the time when the request was sent.
         """
         request, view = self._request, self._view
         request.served_by(member.name, cached=False)
@@ -376,8 +376,8 @@ class ObjectWrite:
             hand_back(request, response, more=self._warnings, may_read=may_read and response.status != 401)
             return
         written = member_requests.read_written(response)
-        # A member answers a write that changes nothing with the object as it is, whose version was seen before: so the
-        # deletion of one that finalizers hold already, too.
+        # The answer to a write without a change has the object's present version, which the cache has already. The same
+        # is true for the deletion of an object that finalizers already hold.
         same = 0 < written.version <= before and (self._method != b"DELETE" or written.stays)
         unchanged = reads or same or self._is_dry_run(body)
         readers: frozenset[str] = frozenset()
@@ -386,10 +386,10 @@ class ObjectWrite:
             readers = await self._rights.readers([each.name for each in view.members], self._namespace)
 
         def version(number: int) -> str:
-            if unchanged:  # the object's own version, as a get has it, so that `kubectl diff` shows no difference
+            if unchanged:  # the object's own version, as in a get, so that `kubectl diff` shows no difference
                 return view.format.object(member.index, number)
-            # Of the other members only those that the user may watch: their versions tell when something changes, and a
-            # watch from a version with a part of another member would end with 410.
+            # Include only other members that the user may watch: versions reveal when something changes, and a watch
+            # from a version with a part of another member would end with 410.
             versions = view.versions_of(readers, self._namespace)
             return view.format.written(versions, member.index, number)
 

@@ -1,9 +1,9 @@
 """Finds the member that owns an object: in the caches, else by asking the members with the user's identity.
 
-Only members that allow the request are asked (`WriteRights`): to this user the object does not exist in the others. A
-member that allows the write but not a get is not asked: its cache decides, once it is as new as the present. Of several
-members that have the object the owner is the one that the aggregate's `conflicts` name, else the one that the client
-names by its label; a member is never chosen because another one is away.
+Only members that allow the request are asked (`WriteRights`): for this user the object does not exist in the others. If
+a member allows the write but not a get, its cache decides, as soon as it has the present state. If several members have
+the object, the owner is the member that the aggregate's `conflicts` name, else the member that the client names by its
+label. A member is never chosen because another one is unavailable.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 
 Fresh = Callable[["View", Sequence[str], str], Awaitable["Readable"]]
-"""Waits until members' caches for a namespace are as new as the present (`FreshnessWaiter.current`)."""
+"""Waits until members' caches for a namespace have the present state (`FreshnessWaiter.current`)."""
 
 LOOKUP_TIMEOUT = 3.0
-"""Seconds that members have to tell whether they have an object; a silent member delays a request no longer."""
-_SHOWN = 3  # the most paths that a message names
+"""Maximum seconds that a request waits for members' answers whether they have an object."""
+_SHOWN = 3  # maximum number of paths in a message
 _NOT_THERE = (401, 403, 404)
-"""The answer of a member that lacks an object, as far as the user may know."""
+"""Statuses of members that lack the object, or do not show it to the user."""
 ACCEPT = (b"Accept", b"application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json")
 
 
@@ -44,7 +44,7 @@ ACCEPT = (b"Accept", b"application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s
 class ClusterLabel:
     """The label mcproxy.io/cluster in a client's body, and whether it chooses one of several members.
 
-    A patch's label does not: kubectl computes a patch from the object that it has read, which may be another member's.
+    A patch's label does not choose: kubectl computes a patch from an object that it read, perhaps another member's.
     """
 
     value: str | None = None
@@ -56,13 +56,13 @@ NO_LABEL = ClusterLabel()
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The member that a request about one object goes to."""
+    """The member that gets a request about one object."""
 
     member: MemberView
     cached: CachedObject | None
     """The object, if it was found in the cache."""
     by_rule: bool = False
-    """Several members may have it, and the `conflicts` of the aggregate name this one."""
+    """Several members may have the object, and the aggregate's `conflicts` name this member."""
 
     @property
     def name(self) -> str:
@@ -74,9 +74,9 @@ class Absent:
     """No member is known to have the object."""
 
     refusal: StatusError
-    """The answer to a request that needs it."""
+    """The answer to a request that needs the object."""
     forbidden: bool
-    """Whether no member lets the user see it."""
+    """Whether all members refuse to show the object to the user."""
 
 
 class OwnerLookup:
@@ -93,7 +93,7 @@ class OwnerLookup:
         rights: WriteRights,
         fresh: Fresh,
     ) -> None:
-        """`namespace` is "" for a resource without namespaces. The request's members are those that allow it."""
+        """`namespace` is "" for a cluster-scoped resource. The request's members are those that allow the request."""
         self._request = request
         self._view = view
         self._gvr = gvr
@@ -101,7 +101,7 @@ class OwnerLookup:
         self._name = name
         self._rights = rights
         self._fresh = fresh
-        self._only = False  # the client names the member
+        self._only = False  # the client has named the member
 
     @property
     def subject(self) -> str:
@@ -113,11 +113,11 @@ class OwnerLookup:
         return not_found(self._gvr.group, self._gvr.resource, self._name)
 
     async def find_owner(self, label: ClusterLabel = NO_LABEL, *, ask_only_one: bool = False) -> Owner | Absent:
-        """Return the owner; `label` is that of the body. The only member of an aggregate is not asked, but taken for
-        the owner, unless `ask_only_one`.
+        """Return the owner; `label` is that of the body. The only member of an aggregate is the owner without being
+        asked, unless `ask_only_one`.
 
-        Raises StatusError: 404 for a namespace outside the scope, 409 if several members have the object, and as
-        `_absent` where a member refuses or is away.
+        Raises StatusError: 404 for a namespace that is out of scope, 409 if several members have the object, and as
+        `_absent` if a member refuses or is unavailable.
         """
         covering = [member for member in self._view.members if member.covers(self._namespace)]
         if not covering:
@@ -149,7 +149,7 @@ class OwnerLookup:
 
     def _chosen(self, covering: Sequence[MemberView]) -> str | None:
         """Return the member that a rule of `conflicts` names, if the rule applies to this user. Raises StatusError
-        (503) if that is unknown: the member's object may be the one that is meant.
+        (503) if this is unknown: the request may refer to that member's object.
         """
         chosen = self._view.conflicts.chosen(self._namespace)
         if chosen is None or chosen in self._request.members:
@@ -162,19 +162,19 @@ class OwnerLookup:
         return None
 
     def _left_out(self, member: str) -> StatusError:
-        """Return the answer where the client names a member that does not allow the request."""
+        """Return the answer if the client names a member that does not allow the request."""
         left = next((each for each in self._request.left_out if each.member == member), None)
         why = f'cluster "{member}" is not for this request' if left is None else left.why
         if left is not None and left.undecided:
             return self._not_known(member, why)
         try:
             self._request.user_for(member)
-        except StatusError as refusal:  # the refusal of a policy, or of a user who is unknown there
+        except StatusError as refusal:  # refused by a policy, or the user is unknown in the member
             return refusal
         return self._rights.refusal(member) or StatusError(403, why, details={})
 
     async def may_see(self, owner: Owner) -> Absent | None:
-        """Return None if the user may read the object at its owner; else the answer for a missing object."""
+        """Return None if the user may read the object in its owner, else the answer for a missing object."""
         members = [member for member in self._view.members if member.covers(self._namespace)]
         found = await self._answers([member.name for member in members])
         answers = dict(zip((member.name for member in members), found, strict=True))
@@ -183,13 +183,13 @@ class OwnerLookup:
         return self._absent(members, found)
 
     def check_reachable(self, owner: Owner) -> None:
-        """Raise StatusError (503) for an owner that is away, in the words of an object that is not known."""
+        """Raise StatusError (503) for an unavailable owner, with the message for an object of unknown existence."""
         if len(self._view.layout) > 1 and owner.member.member.unavailable_since is not None:
             raise not_known(self.subject, owner.name, NOT_REACHED)
 
     def unreachable(self, owner: Owner, refusal: StatusError) -> StatusError:
-        """Return the answer for an owner to which nothing could be sent; it does not tell that the owner has the
-        object.
+        """Return the answer for an owner to which the request could not be sent; the answer does not reveal that the
+        owner has the object.
         """
         if len(self._view.layout) > 1 and refusal.code == 503:
             return self._not_known(owner.name, refusal.message)
@@ -237,12 +237,12 @@ class OwnerLookup:
         *,
         cached: bool,
     ) -> Owner | Absent:
-        """Ask members; `cached`: their caches have the object. `wanted` is the one that the label chooses."""
+        """Ask members; `cached`: their caches have the object. `wanted` is the member that the label chooses."""
         answers = await self._answers_or_cache([member.name for member in members])
         having = [member for member, answer in zip(members, answers, strict=True) if is_success(answer)]
         names = [member.name for member in having]
         if having and names != [chosen]:
-            # Which of several is written to must not depend on which one is away.
+            # The choice among several owners must not depend on which member is unavailable.
             for member, answer in zip(members, answers, strict=True):
                 if (cached or member.name == chosen) and not is_success(answer) and code_of(answer) not in _NOT_THERE:
                     raise self._not_known(member.name, message_of(answer))
@@ -263,11 +263,11 @@ class OwnerLookup:
     def _not_known(self, member: str, why: str) -> StatusError:
         found = self._view.member(member)
         if found is not None and found.member.unavailable_since is not None:
-            why = NOT_REACHED  # the same words, whoever has noticed it
+            why = NOT_REACHED  # the same message for every way in which this is noticed
         return not_known(self.subject, member, why)
 
     async def _answers_or_cache(self, members: Sequence[str]) -> list[MemberResponse | StatusError]:
-        """Ask members; where a member allows this request but not a get, its cache tells whether it has the object."""
+        """Ask members; if a member allows this request but not a get, use its cache instead."""
         answers = await self._answers(members)
         blind = [
             member
@@ -278,7 +278,7 @@ class OwnerLookup:
             return answers
         try:
             away = (await self._fresh(self._view, blind, self._namespace)).away
-        except StatusError:  # none of them is available
+        except StatusError:  # no member is available
             away = blind
         for place, name in enumerate(members):
             member = self._view.member(name)
@@ -301,7 +301,7 @@ class OwnerLookup:
         return await ask_all(members, send)
 
     def _absent(self, members: Sequence[MemberView], answers: Sequence[MemberResponse | StatusError]) -> Absent:
-        """Return the answer where no member returned the object. Raises StatusError (503) if one may have it."""
+        """Return the answer if no member returned the object. Raises StatusError (503) if one may have the object."""
         refused: list[str] = []
         missing = False
         for member, answer in zip(members, answers, strict=True):
@@ -310,12 +310,12 @@ class OwnerLookup:
                 missing = True
             elif code in (401, 403):
                 refused.append(member.name)
-            else:  # its last known state lacks objects that were created since
+            else:  # its last known state can lack newer objects
                 raise self._not_known(member.name, message_of(answer))
         if not self._only:
             check_absent(self.subject, self._view, self._namespace, self._request.left_out, ())
         if refused and not missing:
-            # In the words of a member that has the object, so that they do not tell which one has it.
+            # The message is that of a member that has the object, so that it does not reveal which member has it.
             user = self._request.user_for(refused[0])
             refusal = forbidden(user, required_attributes(self._request.info, self._request.target)[0])
             return Absent(refusal, True)
@@ -336,8 +336,8 @@ async def uncached_owner(
 ) -> str:
     """Return the member that has an object of an uncached resource; `chosen` is the member that a rule names.
 
-    `members` allow the request. `unasked` are the members that may have the resource, or allow the request, and cannot
-    be asked now, each with the reason. Raises StatusError: 403, 404, 409, 503.
+    `members` allow the request. `unasked` are members that cannot be asked now but may have the resource or allow the
+    request, each with the reason. Raises StatusError: 403, 404, 409, 503.
     """
     path = object_path(gvr.path(namespace), name)
 
@@ -367,7 +367,7 @@ async def uncached_owner(
         raise not_found(gvr.group, gvr.resource, name)
     if len(members) == 1:
         return members[0]  # its answer is the answer
-    # Only a get could tell which of several has it.
+    # Only a get could show which of several members has the object.
     wanted = Attributes("get", gvr.group, gvr.version, gvr.resource, namespace=namespace, name=name)
     raise forbidden(request.user_for(members[0]), wanted)
 
@@ -375,7 +375,7 @@ async def uncached_owner(
 def several(
     gvr: GroupVersionResource, name: str, members: Sequence[str], label: ClusterLabel = NO_LABEL
 ) -> StatusError:
-    """Return the 409 for an object that several members have, with the ways in which this request can choose."""
+    """Return the 409 for an object that several members have; it names the ways in which this request can choose."""
     paths = " or ".join(f"/clusters/{member}/" for member in members) if len(members) <= _SHOWN else "/clusters/NAME/"
     ways = f"through the path {paths}, or by a rule in `conflicts` of the aggregate"
     if label.chooses:
@@ -387,7 +387,7 @@ def several(
 
 
 def elsewhere(gvr: GroupVersionResource, name: str, member: str, label: str) -> StatusError:
-    """Return the 409 for a patch whose label names another member than the one that has the object."""
+    """Return the 409 for a patch whose label names a member other than the owner of the object."""
     text = (
         f"is in cluster {member}, and the label {CLUSTER_LABEL} of the patch names {label}; a patch does not choose by "
         f"its label: send it without the label, or go to the other cluster by a server-side apply, or through the path "
@@ -397,9 +397,9 @@ def elsewhere(gvr: GroupVersionResource, name: str, member: str, label: str) -> 
 
 
 def other_version(subject: str, member: str) -> StatusError:
-    """Return the 409 for an object whose label chooses one member and whose resource version belongs to another
-    member's object. A get here may return such a version (`kubectl replace` takes it from there), so another get would
-    not help.
+    """Return the 409 for an object whose label chooses one member but whose resource version belongs to another
+    member's object. A get from the aggregate can return such a version (`kubectl replace` uses it), so another get
+    would not help.
     """
     return StatusError(
         409,
@@ -409,8 +409,8 @@ def other_version(subject: str, member: str) -> StatusError:
 
 
 def _ambiguous(gvr: GroupVersionResource, name: str, text: str) -> StatusError:
-    """Return a 409. Its reason is not Conflict, upon which clients try again: `kubectl scale` would, in silence, until
-    its deadline."""
+    """Return a 409. Its reason is not Conflict, since clients retry on Conflict: `kubectl scale` would retry silently
+    until its deadline."""
     details = {"name": name, "group": gvr.group, "kind": gvr.resource}
     return StatusError(
         409,

@@ -1,4 +1,4 @@
-"""Waits until the cache shows a write, so that the client's next read does not return the past."""
+"""Waits until the cache shows a write, so that the client's next read does not return an older state."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 Key = tuple[str, str]
 """Namespace and name."""
 Test = Callable[["CachedObject | None"], bool]
-"""Whether the present state of an object (None if it does not exist) is the awaited one."""
+"""Returns whether the present state of an object (None if it does not exist) is the awaited state."""
 T = TypeVar("T")
 
 TIMEOUT = 3.0
-"""Seconds; after that a write is answered nevertheless, since it was done."""
+"""Maximum seconds of the wait; then the write is answered anyway, since it was done."""
 
 
 class _Pending:
-    """Listens to one store until each of some objects has changed as wanted."""
+    """Listens to one store until each of several objects has its awaited state."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class _Pending:
 
 async def until_version(stores: Sequence[Store], version: int, timeout: float = TIMEOUT) -> bool:
     """Wait until the stores have seen the version of a written object; return whether they have. Stores that are not
-    followed are not waited for. Until then, a silence does not count for reads that come after the write.
+    followed are skipped. Until then, reads after the write do not use a presumed version (`Store.owe`).
     """
     for store in stores:
         store.owe(version)
@@ -89,7 +89,7 @@ async def until_gone(
 ) -> bool:
     """Wait until the stores no longer have objects with these uids, or show that they are marked as deleted.
 
-    `objects` has the uid by key; "" is any object of that name. Returns whether that came in time.
+    `objects` has the uid by key; "" is any object of that name. Returns whether this happened in time.
     """
     return await _until(stores, objects, _gone, clock, timeout)
 
@@ -97,7 +97,7 @@ async def until_gone(
 async def until_changed(
     stores: Sequence[Store], objects: Mapping[Key, int], clock: IReactorTime, timeout: float = TIMEOUT
 ) -> bool:
-    """Wait until the stores have newer states than these versions of objects; return whether they have."""
+    """Wait until the stores have newer states of the objects than these versions; return whether they have."""
     return await _until(stores, objects, lambda _, version: _newer(version), clock, timeout)
 
 

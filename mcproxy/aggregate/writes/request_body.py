@@ -1,9 +1,9 @@
 """The body of a client's write, and its conversion for a member. Pure.
 
-The cluster's label and annotation are removed, since the member's object has neither; the label is also removed from
+The cluster's label and annotation are removed, since the member's object has neither. The label is also removed from
 inner maps of labels and selectors (`kubectl expose` copies a pod's labels into a selector, which would select nothing).
-A resource version of the aggregate becomes the owner's part of it. Nothing else changes, in any of the encodings that
-clients send; YAML in which something changes becomes JSON, which is YAML too.
+A resource version of the aggregate is replaced by the owner's part. Nothing else changes, in any encoding that clients
+send. YAML that needs a change becomes JSON, which is also YAML.
 """
 
 from __future__ import annotations
@@ -31,38 +31,38 @@ _READ_AS_JSON = _JSON | {JSON_PATCH}
 _CBOR = frozenset({"application/cbor", "application/apply-patch+cbor"})
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _LABEL_PATH = ("metadata", "labels", CLUSTER_LABEL)
-_DELETE_DRY_RUN = 5  # field number
+_DELETE_DRY_RUN = 5  # protobuf field number in DeleteOptions
 _DELETE_VERSION = ("preconditions", "resourceVersion")
 _MOST_YAML = 256 * 1024
-"""Bytes of YAML that is read; PyYAML takes some 40 ms for so much."""
+"""Maximum bytes of YAML that is parsed; PyYAML needs about 40 ms for this size."""
 _OURS = (CLUSTER_LABEL.encode(), CLUSTER_ANNOTATION.encode(), b"resourceVersion")
-"""Matches a body in which anything may have to change."""
+"""Matches every body that may need a change."""
 
 
 class BodyKind(Enum):
-    """The kind of a body, by the resource versions in it."""
+    """The kind of a body, according to where it can contain resource versions."""
 
     OBJECT = "object"
-    """An object, a patch of one, or something with an ObjectMeta of its own (Scale, Binding, TokenRequest)."""
+    """An object, a patch of an object, or a kind with its own ObjectMeta (Scale, Binding, TokenRequest)."""
     DELETE_OPTIONS = "DeleteOptions"
     EVICTION = "Eviction"
 
 
 def is_apply(content_type: bytes | None) -> bool:
-    """Whether a patch of this Content-Type is a server-side apply, which creates what does not exist."""
+    """Whether a patch of this Content-Type is a server-side apply, which creates a missing object."""
     return _media_type(content_type) in APPLY_PATCHES
 
 
 class RequestBody:
-    """A whole body with its media type."""
+    """A complete request body with its media type."""
 
     __slots__ = ("_is_json", "_json", "content_type", "data", "media_type")
 
     def __init__(self, data: bytes, content_type: bytes | None) -> None:
-        """`content_type` is the header's value; without one a kube-apiserver takes a body for JSON.
+        """`content_type` is the header's value; without it, a kube-apiserver treats the body as JSON.
 
-        Raises StatusError: 415 for CBOR, which cannot be edited here (other unknown types are the member's to refuse),
-        400 for JSON that is nested more than 100 levels deep.
+        Raises StatusError: 415 for CBOR, which cannot be edited here (the member refuses other unknown types), 400 for
+        JSON that is nested more than 100 levels deep.
         """
         self.data = data
         self.content_type = content_type
@@ -79,7 +79,7 @@ class RequestBody:
 
     @property
     def is_apply(self) -> bool:
-        """Whether it is a server-side apply, which creates what does not exist."""
+        """Whether the body is a server-side apply, which creates a missing object."""
         return self.media_type in APPLY_PATCHES
 
     def cluster(self) -> str | None:
@@ -110,8 +110,8 @@ class RequestBody:
             return ""
 
     def check_object(self, kind: str) -> None:
-        """Raise StatusError for a body that is no object, as a kube-apiserver does: 415 for an unknown media type, else
-        400. It is for a body that goes to no member.
+        """Raise StatusError for a body that is not an object, as a kube-apiserver does: 415 for an unknown media type,
+        else 400. Use it for a body that is not sent to a member.
         """
         if self.media_type == PROTOBUF:
             try:
@@ -137,10 +137,10 @@ class RequestBody:
         *,
         bare: Collection[str] = (),
     ) -> bytes:
-        """Return the body for `member`; `owner_part` gives its part of a resource version.
+        """Return the body for `member`; `owner_part` returns the member's part of a resource version.
 
-        `bare` is as for `edit_json_patch`. Raises StatusError: 400 for what cannot be read, 413 for long YAML, and what
-        `owner_part` raises.
+        `bare` is as for `edit_json_patch`. Raises StatusError: 400 for an unreadable body, 413 for long YAML, and the
+        errors of `owner_part`.
         """
         if not self.data:
             return b""
@@ -194,15 +194,15 @@ class RequestBody:
 
     @property
     def is_dry_run(self) -> bool:
-        """Whether it is a DeleteOptions with a dry run, which changes nothing."""
+        """Whether the body is a DeleteOptions with dryRun, which changes nothing."""
         if self.media_type == PROTOBUF:
             return protobuf.encode_bytes(_DELETE_DRY_RUN, b"All") in self.data
         return b"dryRun" in self.data and b"All" in self.data
 
 
 def without_marks(data: bytes, content_type: bytes | None, cluster: str) -> bytes:
-    """Return the body of a write to a cluster whose objects are not cached, without the label and annotation of those
-    that are: a client may have copied them. Nothing else changes. Raises StatusError as `RequestBody`.
+    """Return the body of a write to a cluster whose objects are not cached, without the label and annotation of cached
+    objects, which a client may have copied. Nothing else changes. Raises StatusError as `RequestBody`.
     """
     plain = data.replace(b"\\/", b"/").replace(b"~1", b"/")
     if CLUSTER_LABEL.encode() not in plain and CLUSTER_ANNOTATION.encode() not in plain:
@@ -211,7 +211,7 @@ def without_marks(data: bytes, content_type: bytes | None, cluster: str) -> byte
 
 
 def _looks_like_json(data: bytes) -> bool:
-    """Whether YAML looks like JSON, as nearly all of it does; else it may be a flow mapping."""
+    """Whether data that begins like JSON is JSON, as nearly always, and not a YAML flow mapping."""
     if data.lstrip()[:1] != b"{":
         return False
     try:
@@ -249,11 +249,11 @@ def _malformed(error: ValueError) -> StatusError:
 
 
 def bare_maps(cached: CachedObject | None) -> tuple[str, ...]:
-    """Return which of the maps labels and annotations the member's own object lacks."""
+    """Return the names of the maps (labels, annotations) that the member's own object lacks."""
     if cached is None:
         return ()
     found = ["labels"] if cached.labels.keys() == {CLUSTER_LABEL} else []
-    # The search text is what the decoder writes for an object without annotations.
+    # The decoder writes this text for an object without annotations of its own.
     if b'"annotations":{"%b":"' % CLUSTER_ANNOTATION.encode() in cached.head + cached.tail and _annotations(
         cached.metadata_json(b"0")
     ) == [CLUSTER_ANNOTATION]:
@@ -262,7 +262,7 @@ def bare_maps(cached: CachedObject | None) -> tuple[str, ...]:
 
 
 def _annotations(metadata: bytes) -> list[str]:
-    """Return the names of the annotations in metadata; none if there are too many to look at."""
+    """Return the names of the annotations in metadata; none if there are too many to check."""
     try:
         for member in json_edit.members(metadata):
             if member.name == "annotations":

@@ -1,7 +1,7 @@
-"""Reviews that users ask for about themselves: `kubectl auth whoami` and `kubectl auth can-i`.
+"""Answers users' reviews about themselves: `kubectl auth whoami` and `kubectl auth can-i`.
 
-The first is answered here, since the proxy knows who the user is. The others are asked of the primary and of every
-member with the user's identity. Source: authentication.k8s.io/v1 SelfSubjectReview; authorization.k8s.io/v1.
+SelfSubjectReview is answered here, since the proxy knows the user. The other reviews are sent with the user's identity
+to the primary and every member. Source: authentication.k8s.io/v1 SelfSubjectReview; authorization.k8s.io/v1.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mcproxy.net.wall_time import WallSeconds
 
 TIMEOUT = 5.0
-"""Seconds for each member."""
+"""Maximum seconds for the answer of each member."""
 _VERSIONS = ("v1", "v1beta1", "v1alpha1")
 _LISTS = ("resourceRules", "nonResourceRules")
 
@@ -54,7 +54,7 @@ _VALUE = msgspec.json.Decoder(float_hook=json_float)
 
 
 async def who_am_i(request: AggregatedRequest, clusters: Sequence[str], held: HeldBody, now: WallSeconds) -> None:
-    """Answer a SelfSubjectReview; `clusters` are those that may know the user, `now` is seconds since 1970.
+    """Answer a SelfSubjectReview; `clusters` are the clusters that can know the user, `now` is seconds since 1970.
 
     Raises StatusError.
     """
@@ -63,7 +63,7 @@ async def who_am_i(request: AggregatedRequest, clusters: Sequence[str], held: He
         raise StatusError(404, "the server could not find the requested resource", details={})
     data = await held.read(request.exchange)
     if clusters and not _is_review(data, request):
-        # A cluster says what is wrong with it.
+        # Let a cluster answer what is wrong with the body.
         (answer,) = await _send(request, clusters[:1], data)
         if not is_success(answer):
             hand_back(request, answer)
@@ -86,7 +86,7 @@ async def who_am_i(request: AggregatedRequest, clusters: Sequence[str], held: He
 
 
 def _user(request: AggregatedRequest, clusters: Sequence[str]) -> UserInfo:
-    """Return the user with all groups; another cluster than the user's own does not get the groups of that one."""
+    """Return the user with all groups; clusters other than the user's own do not get that cluster's groups."""
     known: list[UserInfo] = []
     refusal: StatusError | None = None
     for cluster in clusters:
@@ -100,7 +100,7 @@ def _user(request: AggregatedRequest, clusters: Sequence[str]) -> UserInfo:
 
 
 async def access_review(request: AggregatedRequest, clusters: Sequence[str], held: HeldBody) -> None:
-    """Answer a SelfSubjectAccessReview: with the first that allows. Raises StatusError."""
+    """Answer a SelfSubjectAccessReview with the first answer that allows. Raises StatusError."""
     answers = await _ask(request, clusters, held)
     good = [answer for answer in answers if is_success(answer) and not isinstance(answer, StatusError)]
     allowing = [answer for answer in good if _allows(answer)]
@@ -108,7 +108,7 @@ async def access_review(request: AggregatedRequest, clusters: Sequence[str], hel
 
 
 async def rules_review(request: AggregatedRequest, clusters: Sequence[str], held: HeldBody) -> None:
-    """Answer a SelfSubjectRulesReview: with the rules of all. Raises StatusError."""
+    """Answer a SelfSubjectRulesReview with the rules of all clusters. Raises StatusError."""
     answers = await _ask(request, clusters, held)
     good = [
         (answer, review)
@@ -133,7 +133,7 @@ async def rules_review(request: AggregatedRequest, clusters: Sequence[str], held
 async def _ask(
     request: AggregatedRequest, clusters: Sequence[str], held: HeldBody
 ) -> list[MemberResponse | StatusError]:
-    """Send the client's body to the clusters. Raises StatusError if there is none to ask."""
+    """Send the client's body to the clusters. Raises StatusError if there is no cluster to ask."""
     _check_accept(request)
     body = await held.read(request.exchange)
     if not clusters:
@@ -142,7 +142,7 @@ async def _ask(
 
 
 def _check_accept(request: AggregatedRequest) -> None:
-    """Raise StatusError (406) for a form that reviews do not have, such as a Table."""
+    """Raise StatusError (406) for a representation that reviews do not have, such as a Table."""
     values = [value for name, value in split_fields(request.head.fields) if name == b"accept"]
     found = negotiate(b",".join(values).decode("latin-1"), writable=(JSON, YAML))
     if found.kind:
@@ -193,13 +193,13 @@ def _object(answer: MemberResponse) -> dict[str, Any] | None:
     try:
         refuse_deep(answer.body)  # it is encoded again
         found = _VALUE.decode(answer.body)
-    except (ValueError, RecursionError):  # as those of msgspec and of UTF-8 are
+    except (ValueError, RecursionError):  # msgspec's errors and UTF-8 errors are ValueErrors
         return None
     return found if isinstance(found, dict) else None
 
 
 def _union(lists: Sequence[Any]) -> list[Any]:
-    """Return the entries of all lists, equal ones once, in their order."""
+    """Return the distinct entries of all lists, in their order."""
     known: dict[bytes, Any] = {}
     for entries in lists:
         for entry in entries if isinstance(entries, list) else ():

@@ -1,5 +1,5 @@
-"""Gets and lists of resources that can be listed but not watched: each request is sent to all members, their answers
-merged.
+"""Gets and lists of resources that can be listed but not watched: sends each request to all members and merges their
+answers.
 
 metrics.k8s.io is such a resource, so `kubectl top` shows the nodes and pods of all members.
 """
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 MEMBER_TIMEOUT = 10.0
-"""Seconds for each member: one that is silent is left out then."""
+"""Maximum seconds for the answer of each member; then a silent member is left out."""
 _RETRY_AFTER = 1  # second
 
 MemberNamespaces = Sequence[tuple[str, Sequence[str]]]
@@ -66,8 +66,8 @@ class UncachedRead:
         unasked: Sequence[str] = (),
         conflicts: Conflicts = NO_RULES,
     ) -> None:
-        """`members` may include some that the request may not touch: they are left out with a Warning. `unasked` are
-        members that may have the resource and cannot be asked now.
+        """`members` that the request may not touch are left out with a Warning. `unasked` are members that may have the
+        resource but cannot be asked now.
         """
         self._request = request
         self._resource = resource
@@ -136,7 +136,7 @@ class UncachedRead:
             raise_failure(request, found, None)
             return
         self._note_failures(found)
-        if len({each.is_table for each in lists}) > 1:  # a member does not make Tables
+        if len({each.is_table for each in lists}) > 1:  # a member does not support Tables
             found, lists = _lists(await self._ask(targets, JSON.encode()))
         if self._conflicts.shows_one:
             keep_one(lists, self._conflicts)
@@ -167,7 +167,7 @@ class UncachedRead:
             wanted = selector_for(selector, member)
             if wanted is None:
                 continue
-            # The pages of several members cannot be put together: all is answered at once, as for limit=0.
+            # Pages of several members cannot be merged: the answer has all items at once, as for limit=0.
             changes: dict[str, str | None] = {"limit": None, "continue": None, "resourceVersion": None}
             changes["resourceVersionMatch"] = None
             if wanted != selector:
@@ -225,7 +225,7 @@ def _lists(found: Answered) -> tuple[Answered, list[MemberList]]:
 
 
 def raise_failure(request: AggregatedRequest, found: Answered, missing: StatusError | None) -> None:
-    """Answer where no member succeeded: with `missing` if all lack the object, else with the first other failure.
+    """Answer if no member succeeded: with `missing` if all lack the object, else with the first other failure.
 
     Raises StatusError, or hands back a member's own answer.
     """
@@ -240,17 +240,17 @@ def raise_failure(request: AggregatedRequest, found: Answered, missing: StatusEr
 
 # -- merged lists ---------------------------------------------------------------------------------------------
 #
-# Lists that members answered to one request, merged into one: of objects, or rows of a Table.
+# Merges the lists that members answered to one request: lists of objects, or Tables.
 #
-# For what is not read from caches. Items stay as the members wrote them but for label, annotation and version.
+# It is for resources that are not read from caches. Of the members' items, only label, annotation and version change.
 
 
 VersionOf = Callable[[str, str], str]
-"""A function of a member and its own version of an object; it returns the version to write."""
+"""Maps a member and its own version of an object to the aggregate's version."""
 
 
 class ItemMeta(msgspec.Struct):
-    """The parts of an item's metadata that are read."""
+    """The decoded parts of an item's metadata."""
 
     name: str = ""
     namespace: str = ""
@@ -282,9 +282,9 @@ class _RowObject(msgspec.Struct):
     object: MemberItem | None = None
 
 
-_ITEMS_A_TURN = 200  # of the reactor, which take about 20 ms
+_ITEMS_A_TURN = 200  # items in one turn of the reactor, which take about 20 ms
 _MAX_COMMAS = 2_000_000
-"""The most items of one list: each costs memory until the answer is sent."""
+"""Maximum number of items in one list: each needs memory until the answer is sent."""
 _LIST = msgspec.json.Decoder(_List)
 _ITEM = msgspec.json.Decoder(MemberItem)
 _ROW = msgspec.json.Decoder(_Row, float_hook=json_float)
@@ -334,8 +334,8 @@ class MemberList:
 
 
 def keep_one(lists: Sequence[MemberList], conflicts: Conflicts) -> None:
-    """Remove from lists, given in the order of their members, the objects that rules of `conflicts` hide: of a name
-    that several members have, all but the object of the chosen member, or of the first one.
+    """Remove the objects that rules of `conflicts` hide from `lists`, which are in member order. Of a name that several
+    members have, only the object of the chosen member, or of the first one, stays.
 
     Rows without an object have no name, so they stay. Raises StatusError (502).
     """
@@ -363,11 +363,11 @@ async def merged_list(
     token: str = "",
     unreadable: dict[str, int] | None = None,
 ) -> bytes:
-    """Return one list of the items of `lists`, which is not empty, in their order.
+    """Return one list with the items of `lists`, which is not empty, in their order.
 
-    `resource_version` and `token` (to go on with) are the list's, "" for none. All of them are Tables,
-    or none is. Other work is done between the items of a long list. An item that cannot be edited is left out, and
-    counted by member in `unreadable`; without that it raises StatusError (502).
+    `resource_version` and the continue `token` are those of the result, "" for none. Either all lists are Tables or
+    none is. A long list takes several turns of the reactor. An item that cannot be edited is left out and counted by
+    member in `unreadable`; if that is None, such an item raises StatusError (502).
     """
     first = lists[0]
     columns = b""
@@ -421,7 +421,7 @@ def _edited(
 
 
 def _places(columns: bytes | None, union: bytes) -> tuple[int, ...]:
-    """Return the index in the union for each of a member's columns."""
+    """Return the index of each of a member's columns in the union."""
     places = {column.name: place for place, column in enumerate(parse_columns(union) or ())}
     return (len(places), *(places[column.name] for column in parse_columns(columns) or ()))
 

@@ -1,4 +1,4 @@
-"""The requests to an aggregate that are always sent to members: writes, subresources, uncached reads, self reviews."""
+"""Handles requests that are always sent to members: writes, subresources, uncached reads and self reviews."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _NEGOTIATED = frozenset({b"accept", b"content-type"})
 
 
 class WriteHandler:
-    """Sends the requests to one aggregate that are not answered from caches."""
+    """Sends requests to one aggregate to its members, if they are not answered from caches."""
 
     def __init__(
         self,
@@ -53,8 +53,8 @@ class WriteHandler:
         bodies: HeldBodies,
         clusters: Mapping[str, Member] = MappingProxyType({}),
     ) -> None:
-        """`in_thread` makes YAML, `decisions` tell what members allow, `fresh` waits for their caches, `bodies` holds
-        all bodies.
+        """`in_thread` runs YAML conversions, `decisions` asks members for users' rights, `fresh` waits for caches, and
+        `bodies` holds all bodies.
 
         `clusters` are those by name whose discovery is followed, primaries among them; they may change.
         """
@@ -67,7 +67,7 @@ class WriteHandler:
         self._clusters = clusters
 
     async def serve(self, request: AggregatedRequest, resource: APIResource, view: View | None) -> None:
-        """Answer a write, or a request for a subresource; `view` is None for what is not cached. Raises StatusError."""
+        """Answer a write or a subresource request; `view` is None for an uncached resource. Raises StatusError."""
         if view is None:
             await self._uncached(request, resource)
             return
@@ -93,7 +93,7 @@ class WriteHandler:
         await answer_in_yaml(request, self._in_thread, write)
 
     async def read_uncached(self, request: AggregatedRequest, resource: APIResource) -> None:
-        """Answer a get or list with what all members answer now. Raises StatusError."""
+        """Answer a get or list by asking all members. Raises StatusError."""
         namespace = request.info.namespace if resource.namespaced else ""
         unasked = self._views.unasked(resource, namespace)
         conflicts = conflicts_of(self._views.aggregate, resource.gvr)
@@ -105,7 +105,7 @@ class WriteHandler:
         await answer_in_yaml(request, self._in_thread, answer)
 
     async def self_review(self, request: AggregatedRequest) -> None:
-        """Answer a review that a user makes about themselves. Raises StatusError."""
+        """Answer a user's review about themselves. Raises StatusError."""
         await answer_in_yaml(request, self._in_thread, self._self_review)
 
     async def _self_review(self, request: AggregatedRequest) -> None:
@@ -149,7 +149,7 @@ class WriteHandler:
             name = create_target.member_of(rule, aggregate)
             await rights.require((), name)
             if namespace and not parts and not self._views.unasked(resource, namespace):
-                raise not_found("", "namespaces", namespace)  # it is outside the scope
+                raise not_found("", "namespaces", namespace)  # it is out of scope
             await create_target.check_target(self._clusters.get(name), rule, aggregate, resource, self._clock)
         elif not info.name:
             raise method_not_allowed()
@@ -178,10 +178,10 @@ class WriteHandler:
         hand_back(request, response, body=edited, may_read=may_read)
 
     async def write_beyond(self, request: AggregatedRequest, cluster: str) -> None:
-        """Have a cluster answer a request outside the scope, as if the client had sent it there itself.
+        """Let a cluster answer a request outside the scope, as if the client had sent it to the cluster.
 
-        An object loses the aggregate's label and annotation. A body that is longer than a kube-apiserver accepts is
-        forwarded unread, for the cluster to judge. Raises StatusError.
+        The aggregate's label and annotation are removed from an object. A body that is longer than a kube-apiserver
+        accepts is forwarded without being read, so that the cluster refuses it. Raises StatusError.
         """
         if not _has_object(request) or request.head.length > MAX_BODY:
             await request.forward(cluster, request.target)
@@ -194,7 +194,7 @@ class WriteHandler:
 
 
 def _has_object(request: AggregatedRequest) -> bool:
-    """Whether the body is an object, or a patch of one, and not of a subresource."""
+    """Whether the body is an object or a patch of an object, and not that of a subresource."""
     info = request.info
     return info.verb in _OF_OBJECTS and not info.subresource and request.head.upgrade is None
 
@@ -205,7 +205,7 @@ async def _read_bare(request: AggregatedRequest, held: HeldBody, cluster: str) -
 
 
 def _user(request: AggregatedRequest) -> str:
-    """Return the name by which the user's share of held bodies is counted: that at the first member."""
+    """Return the user name by which held bodies are counted: the user's name in the first member."""
     for member in request.members:
         try:
             return request.user_for(member).name
@@ -216,11 +216,11 @@ def _user(request: AggregatedRequest) -> str:
 
 # -- answers in YAML ------------------------------------------------------------------------------------------
 #
-# Answers in YAML to requests that are passed to members, or answered here, in JSON.
+# Converts JSON answers to YAML for requests that are sent to members or answered here.
 #
-# Members are asked for JSON, in which the cluster's marks and versions are edited. For a client that prefers YAML, the
-# finished answer is converted, in a thread. An answer longer than the bound for lists in YAML stays JSON, as its
-# Content-Type says: the write has been done, and a refusal would deny that.
+# Members are asked for JSON, in which the cluster's marks and versions are edited. For a client that prefers YAML, a
+# thread converts the complete answer. An answer longer than the limit for lists in YAML stays JSON, with that
+# Content-Type: the write has been done, and a refusal would claim the opposite.
 
 
 _JSON_TYPE = re.compile(rb"(?mi)^content-type: *" + JSON.encode() + rb"[^\r\n]*")
@@ -229,7 +229,7 @@ _JSON_TYPE = re.compile(rb"(?mi)^content-type: *" + JSON.encode() + rb"[^\r\n]*"
 async def answer_in_yaml(
     request: AggregatedRequest, in_thread: InThread, answer: Callable[[AggregatedRequest], Awaitable[None]]
 ) -> None:
-    """Have a request answered, in YAML if the client prefers that."""
+    """Answer a request with `answer`, and convert the answer to YAML if the client prefers YAML."""
     if not prefers_yaml(request):
         await answer(request)
         return
@@ -239,7 +239,7 @@ async def answer_in_yaml(
 
 
 class _HeldAnswer:
-    """A request whose whole answer is held until it is converted to YAML; streamed answers pass through."""
+    """A request whose answer is buffered completely and converted to YAML; streamed answers pass through."""
 
     def __init__(self, request: AggregatedRequest) -> None:
         self._request = request
@@ -269,5 +269,5 @@ class _HeldExchange:
                 body = await in_thread(to_yaml, body)
                 block = _JSON_TYPE.sub(b"Content-Type: " + YAML.encode(), block)
             except (ValueError, RecursionError):
-                pass  # a body that a member calls JSON and is not goes on unchanged
+                pass  # a body that is not JSON despite its Content-Type is passed on unchanged
         self._exchange.answer(status, block, body)

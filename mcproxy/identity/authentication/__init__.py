@@ -1,1 +1,1 @@
-"""Authentication: from a request's credentials to its user."""
+"""Authentication: finds the user of a request from its credentials."""

@@ -1,7 +1,7 @@
 """An authenticated user: its user info, the clusters where its names are valid, and the restrictions on its use.
 
-Names that begin with "system:" are reserved by Kubernetes: they are accepted from few sources (`allowSystemNames`), and
-those that a cluster has authenticated are valid for that cluster only, since they are other accounts elsewhere.
+Kubernetes reserves names that begin with "system:". They are accepted from few sources (`allowSystemNames`). If a
+cluster has authenticated them, they are valid only for this cluster, since they are other accounts elsewhere.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SERVICE_ACCOUNTS = "system:serviceaccounts"
 
 
 def without_system_names(user: UserInfo) -> UserInfo | None:
-    """Return the user without its groups that begin with "system:"; None if its name does."""
+    """Return the user without groups that begin with "system:"; None if the user's name begins with it."""
     if user.name.startswith(SYSTEM_PREFIX):
         return None
     groups = tuple([group for group in user.groups if not group.startswith(SYSTEM_PREFIX)])
@@ -41,15 +41,15 @@ def authenticated(user: UserInfo) -> UserInfo:
 
 
 def is_limited(user: UserInfo) -> bool:
-    """Whether the user has a `system:` name or group that is valid for one cluster only."""
+    """Whether the user has a `system:` name or group that is valid for only one cluster."""
     return user.name.startswith(SYSTEM_PREFIX) or any(_is_limited_group(group) for group in user.groups)
 
 
 def names_for_others(user: UserInfo, *, shares_accounts: bool) -> tuple[UserInfo, bool]:
-    """Return the user with the groups that are valid in other clusters, and whether its name is valid there.
+    """Return the user with only the groups that are valid in other clusters, and whether its name is valid there.
 
-    With `shares_accounts` the names of service accounts and nodes are valid, and the groups that every service account
-    or node has. Other `system:` names are not: system:masters, bootstrap tokens, controllers.
+    With `shares_accounts`, the names of service accounts and nodes are valid, and also the groups that all service
+    accounts or nodes have. Other `system:` names are not valid: system:masters, bootstrap tokens, controllers.
     """
     groups = user.groups
     counts = not user.name.startswith(SYSTEM_PREFIX)
@@ -75,20 +75,20 @@ def _is_limited_group(group: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatedUser:
-    """A user as an authenticator named it, with the group system:authenticated; or the anonymous one.
+    """A user from an authenticator, with the group system:authenticated, or the anonymous user.
 
-    `cluster` is the cluster whose TokenReview, or whose authority of client certificates, authenticated the `system:`
-    names in it: they are valid for that cluster and for those with the same authority (`also_of`), since the same names
-    are other accounts elsewhere. "" if there are none, or another authenticator named the user. `shares_accounts`
-    excepts service accounts, nodes and their groups (`shareServiceAccounts`).
+    `cluster` is the cluster whose TokenReview or client CA authenticated the user's `system:` names. They are valid for
+    this cluster and for clusters with the same CA (`also_of`), since the same names are other accounts elsewhere. It is
+    "" without such names, or if another authenticator named the user. `shares_accounts` lifts this restriction for
+    service accounts, nodes and their groups (`shareServiceAccounts`).
     """
 
     user: UserInfo
     cluster: str = ""
     shares_accounts: bool = False
-    by_token: bool = field(default=False, compare=False)  # a bearer token authenticated it
-    ambient: bool = field(default=False, compare=False)  # a browser sends the credential (or none) for any page
-    authenticator: str = field(default="", compare=False)  # the key of `authentication` that accepted it, for metrics
+    by_token: bool = field(default=False, compare=False)  # a bearer token authenticated the user
+    ambient: bool = field(default=False, compare=False)  # browsers send the credential (or none) for any page
+    authenticator: str = field(default="", compare=False)  # the accepting key of `authentication`, for metrics
     also_of: tuple[str, ...] = ()
 
     def seen_by(self, cluster_name: str) -> UserInfo:
@@ -98,7 +98,7 @@ class AuthenticatedUser:
         return names_for_others(self.user, shares_accounts=self.shares_accounts)[0]
 
     def for_cluster(self, cluster_name: str) -> UserInfo:
-        """Return the user for a cluster. Raises StatusError (403) for a name that is valid only in another cluster."""
+        """Return the user for a cluster. Raises StatusError (403) if the name is valid only in another cluster."""
         if not self.cluster or self.cluster == cluster_name or cluster_name in self.also_of:
             return self.user
         user, counts = names_for_others(self.user, shares_accounts=self.shares_accounts)

@@ -1,13 +1,13 @@
-"""Authenticators: one set of them, tried in their order; the first that accepts a credential decides.
+"""A set of authenticators that are tried in order; the first one that accepts a credential decides.
 
     requestHeader -> clientCertificates -> tokens (tokenFile, oidc, tokenReview, webhook) -> anonymous
          |                 |                   |                                               only if no credential
          '---- not accepted: 401 at the end, unless a later one accepts                        was presented at all
 
-So a valid certificate with an invalid token is accepted, and a valid token with an invalid certificate; a
-credential that no authenticator accepts is 401 and never anonymous. Where the token is passed on to the cluster
-(`Passthrough`), a token is the only credential that counts. Source: k8s.io/apiserver `pkg/authentication/request/union`
-and `.../authenticatorfactory`, whose order and errors these are; the reference page of identity.
+So a valid certificate with an invalid token is accepted, and also a valid token with an invalid certificate. A
+credential that no authenticator accepts results in 401, never in the anonymous user. If the token is passed on to the
+cluster (`Passthrough`), only the token counts. Source, also of order and errors: k8s.io/apiserver
+`pkg/authentication/request/union` and `.../authenticatorfactory`; the reference page of identity.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from mcproxy.requests.coroutines import OrPending
 log = Logger(__name__)
 
 _ANONYMOUS = AuthenticatedUser(ANONYMOUS, ambient=True, authenticator="anonymous")
-_UNAUTHENTICATED = AuthenticatedUser(ANONYMOUS, ambient=True)  # of a server without authentication
+_UNAUTHENTICATED = AuthenticatedUser(ANONYMOUS, ambient=True)  # on a server without authentication
 _CERTIFICATE_TODO = "the client must send a valid certificate of clientCertificates.caFile, or none"
 _FRONT_PROXY_TODO = "a front proxy must send a certificate of requestHeader.caFile"
 
@@ -47,7 +47,7 @@ class BearerTokenAuthenticator(Protocol):
 
     @property
     def key_of(self) -> Callable[[bytes], bytes]:
-        """The key of a token in caches; callers that keep a token compute it once."""
+        """Returns the cache key of a token; a caller that keeps the token computes the key once."""
 
     def authenticate(
         self, token: bytes, client: str, key: bytes | None, server: str
@@ -55,7 +55,7 @@ class BearerTokenAuthenticator(Protocol):
 
 
 class Authenticator:
-    """One set of authenticators of the file; there is one object for each cluster that reviews its tokens."""
+    """One configured set of authenticators; there is one object for each cluster that reviews the set's tokens."""
 
     __slots__ = (
         "_anonymous",
@@ -82,9 +82,9 @@ class Authenticator:
     ) -> Authenticator:
         """Make the authenticators of a set; `tokens` is the one for bearer tokens, or None.
 
-        `homes` are the clusters whose authorities these are, by `verifier.authority_key` (`certificate_homes`): the
-        `system:` names in certificates of such an authority are valid only there. `previous` is the same set before a
-        reload: verification results of unchanged CAs stay cached. Raises ValueError for CAs that cannot be read.
+        `homes` has the clusters of each CA by `verifier.authority_key` (`certificate_homes`): `system:` names in
+        certificates from such a CA are valid only in these clusters. `previous` is the same set before a reload:
+        verification results of unchanged CAs stay cached. Raises ValueError for CAs that cannot be read.
         """
         return cls(config, tokens, clock, homes, previous)
 
@@ -123,10 +123,10 @@ class Authenticator:
         server: str = "",
         token_decides: bool = False,
     ) -> OrPending[AuthenticatedUser]:
-        """Return the user, at once if that needs no review.
+        """Return the user, immediately if no review is needed.
 
-        `peer` is the connection's, None without a client certificate; `path` is the path for the cluster, unchanged and
-        without the query; `client` is the client's address and `server` the server's name, for the log.
+        `peer` is the connection's, None without a client certificate. `path` is the unchanged path for the cluster,
+        without the query. `client` is the client's address and `server` the server's name, for the log.
         `token_decides`: a certificate counts only if there is no token. Raises StatusError (401, 503).
         """
         token = headers.token
@@ -167,7 +167,7 @@ class Authenticator:
         return replace(caller, cluster=homes[0], also_of=homes[1:], shares_accounts=self._shares_accounts)
 
     def _homes_of(self, authorities: Iterable[bytes]) -> tuple[str, ...]:
-        """Return the clusters that have one of the authorities of a certificate's chain."""
+        """Return the clusters that have one of the CAs of a certificate's chain."""
         return tuple(dict.fromkeys(name for key in authorities for name in self._homes.get(key, ())))
 
     def _without_token(
@@ -193,7 +193,7 @@ class Authenticator:
         raise _unauthorized()
 
     def _certificate_refusal(self, peer: TLSPeer) -> str:
-        """Return why a certificate without an accepted user rules out an anonymous request; "" if it does not."""
+        """Return why a certificate without an accepted user excludes an anonymous request; "" if it does not."""
         now = self._wall_seconds()
         cause = ""
         if self._clients is not None:
@@ -211,7 +211,7 @@ class Authenticator:
     def _refused(
         self, cause: str, todo: str, client: str, server: str, peer: TLSPeer | None = None, *, issuer: str = ""
     ) -> StatusError:
-        """Log why a request is refused, and who sent it; `issuer` is the one that its token claims."""
+        """Log a refused request with its cause and client, and return the 401; `issuer` is claimed by its token."""
         log.info(
             "a request is refused: its credential is not accepted",
             event="authentication_refused",
@@ -249,7 +249,7 @@ NO_AUTHENTICATION = NoAuthentication()
 
 
 def presented_credential(headers: IdentityHeaders, peer: TLSPeer | None) -> str:
-    """Return the kind of the credential that decides about a refusal, for metrics; "none" without a credential."""
+    """Return the kind of the credential that was refused, for metrics; "none" without a credential."""
     if headers.token is not None or headers.bad_token:
         return "token"
     if headers.remote:

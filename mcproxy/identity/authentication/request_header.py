@@ -1,7 +1,7 @@
-"""The authenticator `requestHeader`: X-Remote-* of a front proxy that authenticates by a client certificate.
+"""The authenticator `requestHeader`: X-Remote-* headers of a front proxy that authenticates by a client certificate.
 
 The headers are used only with a certificate that is verified by the CAs of `requestHeader` and has one of the allowed
-names, if there are any. A front proxy's own certificate is not a user's: without X-Remote-User there is no user.
+names, if these are configured. A front proxy's certificate does not name a user: without X-Remote-User there is none.
 Source: k8s.io/apiserver `pkg/authentication/request/headerrequest`.
 """
 
@@ -18,7 +18,7 @@ from mcproxy.identity.authentication.x509.peer import TLSPeer
 from mcproxy.identity.authentication.x509.verifier import ClientCertificateVerifier
 from mcproxy.kube.user import UserInfo
 
-#: Sets of headers that are cached with their user, and how long (bytes) one may be; only front proxies fill this.
+#: Maximum number of cached sets of headers with their user, and maximum bytes of one set; only front proxies fill it.
 _CACHED = 2048
 _LONGEST_CACHED = 1024
 
@@ -30,9 +30,9 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class RequestHeaderRefusedError(Exception):
-    """A front proxy named a user that it may not name; `cause` and `todo` are for operators.
+    """A front proxy named a user that it must not name; `cause` and `todo` are for operators.
 
-    The request is refused: a front proxy that names a user must never be authenticated as a user itself.
+    The request is refused, since a front proxy that names a user must never be authenticated as a user itself.
     """
 
     def __init__(self, cause: str, todo: str) -> None:
@@ -58,14 +58,14 @@ class RequestHeaderAuthenticator:
         return self._verifier
 
     def refusal_cause(self, peer: TLSPeer, now: float) -> str:
-        """Return why a peer is not a front proxy, "" if it is one; `now` is seconds since 1970."""
+        """Return the reason why a peer is not a front proxy, "" if it is one; `now` is seconds since 1970."""
         cause = peer.verification(self._verifier, now).cause
         if not cause and self._allowed_names and peer.certificate_user().common_name not in self._allowed_names:
             cause = "its common name is not among requestHeader.allowedNames"
         return cause
 
     def caller(self, peer: TLSPeer, remote: tuple[Header, ...], now: float) -> AuthenticatedUser | None:
-        """Return the user, None if no front proxy names one; raises RequestHeaderRefusedError."""
+        """Return the user, None if no front proxy names a user; raises RequestHeaderRefusedError."""
         if self.refusal_cause(peer, now):
             return None
         if sum([len(name) + len(value) for name, value in remote]) > _LONGEST_CACHED:
@@ -95,9 +95,9 @@ def _caller(remote: tuple[Header, ...], allow_system_names: bool) -> Authenticat
 def remote_user(remote: tuple[Header, ...]) -> UserInfo | None:
     """Return the user that X-Remote-* headers (`IdentityHeaders.remote`) name, None if they name none.
 
-    Of several X-Remote-User and -Uid the first is used, even if it is empty; empty groups are omitted. Raises
-    ValueError for text that is not UTF-8 or has control characters, which percent-encoding can bring into keys, and for
-    one of these headers with underscores.
+    Of several X-Remote-User or -Uid headers, the first is used, even if it is empty; empty groups are omitted. Raises
+    ValueError for text that is not UTF-8 or has control characters, which keys can contain in percent-encoding, and for
+    such a header with underscores.
     """
     name: str | None = None
     uid: str | None = None
@@ -113,7 +113,7 @@ def remote_user(remote: tuple[Header, ...]) -> UserInfo | None:
                 groups[_text(raw)] = None
         elif header.startswith(_EXTRA):
             extra.setdefault(_extra_key(header[len(_EXTRA) :]), []).append(_text(raw))
-        elif _MISSPELT.match(header):  # ignored, it would be a user without that group
+        elif _MISSPELT.match(header):  # if it were ignored, the user would lack this group
             raise ValueError("an X-Remote- header is written with underscores")
     if not name:
         return None
@@ -121,7 +121,7 @@ def remote_user(remote: tuple[Header, ...]) -> UserInfo | None:
 
 
 def _extra_key(encoded: bytes) -> str:
-    """Decode a key, already in lower case; one that is not properly percent-encoded stays as it is."""
+    """Decode a key, which is already in lower case; a key with invalid percent-encoding stays unchanged."""
     return _text(unquote_to_bytes(encoded) if _ESCAPES.fullmatch(encoded) else encoded)
 
 

@@ -1,8 +1,8 @@
 """The interface of authenticators for bearer tokens, and the results that they return.
 
-An authenticator that is unavailable (its server is down) returns that instead of a refusal: a client that gets 401
-discards its token and logs in again, one that gets 503 retries. The union (`token_union`) calls one after the other,
-caches their results, and decides which `system:` names are accepted.
+An unavailable authenticator (its server is down) returns `Unavailable` instead of a refusal: after a 401, a client
+discards its token and logs in again; after a 503, it retries. The union (`token_union`) calls the authenticators one
+after the other, caches their results, and decides which `system:` names are accepted.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from mcproxy.requests.coroutines import OrPending
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The token is valid, at most `until` (seconds since 1970; None: unknown).
+    """The token is valid, at most until `until` (seconds since 1970; None: unknown).
 
-    The user has the authenticator's names, without the group system:authenticated.
+    `user` has the authenticator's names, without the group system:authenticated.
     """
 
     user: UserInfo
@@ -32,11 +32,11 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The token is not valid here. `cause` is for the log: it never has the token, and of its claims only issuer and
-    key.
+    """The authenticator refuses the token. `cause` is for the log: it never has the token, and of its claims only
+    issuer and key.
 
-    `own`: the token is evidently meant for this authenticator (its issuer, its line), so it is refused even if another
-    authenticator is down.
+    `own`: the token clearly belongs to this authenticator (by its issuer or its line), so it is refused even if another
+    authenticator is unavailable.
     """
 
     cause: str
@@ -54,14 +54,14 @@ TokenResult = Accepted | Refused | Unavailable
 
 
 class CacheTimes(NamedTuple):
-    """Seconds for which a result is cached; 0: not at all."""
+    """Seconds for which results are cached; 0: they are not cached."""
 
     success: float
     failure: float
 
 
 class TokenAuthenticator(Protocol):
-    """One authenticator of tokens. It caches no results itself: the union does."""
+    """One authenticator of tokens. It does not cache results; the union does."""
 
     @property
     def name(self) -> str:
@@ -69,17 +69,17 @@ class TokenAuthenticator(Protocol):
 
     @property
     def cache_times(self) -> CacheTimes:
-        """How long its results are cached."""
+        """The time for which its results are cached."""
 
     @property
     def cluster(self) -> str:
-        """The cluster that answers, whose `system:` names are valid for itself; "" for another server."""
+        """The reviewing cluster, whose `system:` names are valid only for itself; "" for another server."""
 
     def authenticate(self, token: bytes) -> OrPending[TokenResult]:
-        """Return the result, at once if no server has to be asked. It raises nothing, whatever the token is."""
+        """Return the result, immediately if no server has to be asked. It never raises, with any token."""
 
     def start(self) -> None:
-        """Prepare for the first token. It may be called again."""
+        """Prepare for the first token. It can be called several times."""
 
     def stop(self, successors: Sequence[TokenAuthenticator]) -> None:
         """End idle connections and fetches, except those that one of `successors` has taken over; reviews continue."""

@@ -1,6 +1,6 @@
-"""The cache of results of bearer tokens: how long an acceptance is kept, and under which key.
+"""The cache for results of bearer tokens: the lifetime of an acceptance, and its key.
 
-Results are kept under a keyed hash of the token, the tokens themselves never. A cache is bounded by number and by size.
+The key is a keyed hash of the token; tokens themselves are never kept. A cache is bounded by number and by size.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _KEY_BYTES = 16
 def cached_until(
     now: float, times: CacheTimes, token_expires: float | None, wall_seconds: Callable[[], float]
 ) -> float:
-    """Return until when an acceptance is cached, by the clock of `now`: never beyond the expiry of the token itself.
+    """Return the end of an acceptance's caching by the clock of `now`; it is never after the token's own expiry.
 
     `token_expires` is in seconds since 1970, as `wall_seconds()` is; None: unknown.
     """
@@ -29,7 +29,7 @@ def cached_until(
 
 
 class TokenHash:
-    """BLAKE2b with a key that only this process knows: hashes reveal nothing, not even in a core dump."""
+    """BLAKE2b with a key that only this process knows, so that stored hashes reveal no token."""
 
     __slots__ = ("_keyed",)
 
@@ -50,7 +50,7 @@ class _Entry(NamedTuple, Generic[V]):
 
 
 class TokenCache(Generic[V]):
-    """Values by the hash of a token, each until its expiry."""
+    """Cached values by the hash of a token, each with an expiry."""
 
     def __init__(self, *, max_entries: int, max_bytes: int) -> None:
         self._entries: OrderedDict[bytes, _Entry[V]] = OrderedDict()
@@ -62,7 +62,7 @@ class TokenCache(Generic[V]):
         return len(self._entries)
 
     def get(self, key: bytes, now: float) -> V | None:
-        """Return the value, None if there is none or it has expired."""
+        """Return the value, None if it is missing or expired."""
         entry = self._entries.get(key)
         if entry is None:
             return None

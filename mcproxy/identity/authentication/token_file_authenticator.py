@@ -1,7 +1,7 @@
 """The authenticator `tokenFile`: tokens of a CSV file with token, user, uid, groups.
 
-The tokens themselves are not kept, only keyed hashes of them: the time of a look-up does not reveal how much of a
-guessed token was right, and no token is in a core dump. Source: Kubernetes "Static token file".
+Only keyed hashes of the tokens are kept. So the time of a look-up does not reveal how much of a guessed token is right,
+and no token is in a core dump. Source: Kubernetes "Static token file".
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ _UNKNOWN = Refused("it is not in the token file")
 
 
 class TokenFileAuthenticator:
-    """A token file at the time when the configuration was loaded; results are always immediate."""
+    """The token file's contents when the configuration was loaded; results are always immediate."""
 
-    #: The union's cache is faster than this look-up, and never stale: another file makes another union.
+    #: The union's cache is faster than this look-up. It is never stale, since a changed file makes a new union.
     cache_times = CacheTimes(3600.0, 0.0)
     cluster = ""
 
     def __init__(self, config: TokenFileConfig, key: bytes) -> None:
-        """`key` is random, of 16 to 64 bytes. Of several lines with one token the last counts, as in Kubernetes."""
+        """`key` has 16 to 64 random bytes. Of several lines with the same token the last counts, as in Kubernetes."""
         self.name = f"tokenFile {config.path}"
         self._key = key
         self._answers = {

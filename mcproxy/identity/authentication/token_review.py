@@ -1,8 +1,8 @@
-"""TokenReview: an authenticator that sends reviews to a cluster, or to the server of a webhook.
+"""The authenticator by TokenReview, which sends reviews to a cluster or to a webhook server.
 
-A cluster knows its own tokens (service accounts, nodes) and those that its authenticators accept. The webhook is that
-of apiserver's --authentication-token-webhook-config-file; reviews are sent to the URL in its kubeconfig, without any
-addition to the path. Source: k8s.io/apiserver `plugin/pkg/authenticator/token/webhook`.
+A cluster knows its own tokens (service accounts, nodes) and the tokens that its authenticators accept. The webhook is
+that of apiserver's --authentication-token-webhook-config-file; reviews are sent to the URL in its kubeconfig, with an
+unchanged path. Source: k8s.io/apiserver `plugin/pkg/authenticator/token/webhook`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from mcproxy.upstream.upstream_context import UpstreamContext
 
 GROUP = "authentication.k8s.io"
 _API_VERSIONS = tuple(f"{GROUP}/{version}" for version in ReviewVersion)
-_LONGEST_REASON = 200  # characters of a server's reason that are shown
+_LONGEST_REASON = 200  # maximum characters of a server's reason that are shown
 _SECRET_PART = 8  # consecutive characters of a token that must not be shown
 _NO_REVIEW = (
     "see what answers there: it must speak TokenReview of authentication.k8s.io in the `version` that it is asked in"
@@ -45,7 +45,7 @@ _NO_REVIEW = (
 
 
 def encode_review(token: str, audiences: tuple[str, ...], version: ReviewVersion = ReviewVersion.V1) -> bytes:
-    """Return the body of a review of `token`; without audiences the server's own apply."""
+    """Return the body of a review of `token`; without audiences, the server's own audiences apply."""
     spec: dict[str, Any] = {"token": token}
     if audiences:
         spec["audiences"] = audiences
@@ -54,7 +54,7 @@ def encode_review(token: str, audiences: tuple[str, ...], version: ReviewVersion
 
 
 def decode_review(body: bytes, token: str, audiences: tuple[str, ...]) -> Accepted | Refused:
-    """Parse the body of a successful response; raises `UnavailableError` if it is no TokenReview of a known version."""
+    """Parse the body of a successful response; raises `UnavailableError` if it is not a known TokenReview version."""
     try:
         review = json_object(body)
         if review.get("kind") != "TokenReview" or review.get("apiVersion") not in _API_VERSIONS:
@@ -120,14 +120,14 @@ class ReviewServer(Protocol):
     """The destination of the reviews."""
 
     async def send(self, body: bytes) -> ControlResponse:
-        """POST a TokenReview; return a response of `SUCCESS` or `REJECTED` within 10 s, or raise `UnavailableError`."""
+        """POST a TokenReview; within 10 s return a `SUCCESS` or `REJECTED` response, or raise `UnavailableError`."""
 
     def close(self) -> None:
         """End idle connections."""
 
 
 class TokenReviewer:
-    """The authenticator; `cluster` is the name of the cluster that reviews, "" for another server."""
+    """The authenticator; `cluster` is the name of the reviewing cluster, "" for another server."""
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ class _ClusterServer:
 
 
 def webhook(config: model.Webhook, shared: UpstreamContext) -> TokenReviewer:
-    """Return the authenticator for a webhook; raises `CredentialError` for a credential that can never be sent."""
+    """Return the authenticator for a webhook; raises `CredentialError` for an unusable credential."""
     return TokenReviewer(
         "webhook",
         _WebhookServer(config, shared),
@@ -213,7 +213,7 @@ def webhook(config: model.Webhook, shared: UpstreamContext) -> TokenReviewer:
 
 
 class _WebhookServer:
-    """Sends reviews to the one URL."""
+    """Sends reviews to the webhook's URL."""
 
     def __init__(self, config: model.Webhook, shared: UpstreamContext) -> None:
         self._shared = shared

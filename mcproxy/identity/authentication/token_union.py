@@ -1,11 +1,11 @@
 """The union of the authenticators for bearer tokens of one set: their order, and the cache of their results.
 
-The order is tokenFile, oidc, tokenReview, webhook; the first that accepts decides. An acceptance is cached as long as
-its authenticator allows, refusals separately for each authenticator, with the lifetime of its configuration. An
-unavailable authenticator is not cached. A token is authenticated once at a time, however many requests wait for it, and
-cancelling one of them does not end it.
+The order is tokenFile, oidc, tokenReview, webhook; the first authenticator that accepts decides. An acceptance is
+cached as long as its authenticator allows. Refusals are cached separately for each authenticator, with its configured
+lifetime; unavailability is not cached. All requests that wait for the same token share one authentication, which
+continues if one of them is cancelled.
 
-Accepted and refused tokens have separate caches, so that invalid tokens never evict accepted ones.
+Accepted and refused tokens have separate caches, so that invalid tokens never evict accepted tokens.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ log = Logger(__name__)
 
 _MAX_ACCEPTED = 65536
 _MAX_REFUSED = 16384
-_MAX_BYTES = 64 * 1024 * 1024  # of either
-_REFUSAL_SIZE = 1500  # bytes, about; the causes are short
-_PLACES = 256  # tokens that are reviewed at the same time
-_SHARE = _PLACES // 4  # places of one client address
-_MAX_WAITING = 960  # tokens that wait for a place; with those of one address under review 1,024
-_TIMEOUT = 30.0  # seconds for one token, its wait for a place included
+_MAX_BYTES = 64 * 1024 * 1024  # for each of the two caches
+_REFUSAL_SIZE = 1500  # approximate bytes; the causes are short
+_PLACES = 256  # maximum number of tokens under review
+_SHARE = _PLACES // 4  # maximum number for one client address
+_MAX_WAITING = 960  # maximum number of waiting tokens; 1,024 with the tokens under review of one address
+_TIMEOUT = 30.0  # maximum seconds for one token, including the wait
 _RETRY_AFTER = 1  # seconds
 
 _OVERLOAD_TODO = "see that the reviewers answer quickly, and which client sends the tokens (access log)"
@@ -73,11 +73,11 @@ class _Known(NamedTuple):
 
     caller: AuthenticatedUser
     expires: float | None
-    """When the token itself expires (seconds since 1970, by the clock that may be set); None: unknown."""
+    """When the token itself expires (wall clock, seconds since 1970); None: unknown."""
 
 
 _Refusals = list[_Held | None]
-"""The authenticators' refusals of a token that none accepted, in their order; None for an unavailable one."""
+"""The authenticators' refusals of a token, in their order; None for an unavailable authenticator."""
 
 
 class UnionTokenAuthenticator:
@@ -93,7 +93,7 @@ class UnionTokenAuthenticator:
         random_bytes: Callable[[int], bytes] = os.urandom,
         key: Hashable = None,
     ) -> None:
-        """`key` is compared at reloads: a union with the same key has the same result for every token."""
+        """`key` is compared at reloads: unions with the same key return the same result for every token."""
         self.key = key
         self._authenticators = authenticators
         self._allow_system = allow_system_names
@@ -133,11 +133,11 @@ class UnionTokenAuthenticator:
         shared: UpstreamContext,
         previous: UnionTokenAuthenticator | None = None,
     ) -> UnionTokenAuthenticator | None:
-        """Return the union of a set, or `previous` itself if nothing has changed for it; None for a set without an
+        """Return the union of a set, or `previous` itself if its configuration is unchanged; None for a set without an
         authenticator for tokens.
 
-        `cluster` is the one that reviews tokens, and `live` returns it in its present state; both are None without
-        `config.token_review`. Raises `CredentialError` for a webhook's credential that can never be sent.
+        `cluster` is the cluster that reviews tokens, and `live` returns it in its present state; both are None without
+        `config.token_review`. Raises `CredentialError` for a webhook's unusable credential.
         """
         key = _key(config, cluster)
         if previous is not None and previous.key == key:
@@ -155,7 +155,7 @@ class UnionTokenAuthenticator:
         )
 
     def start(self) -> None:
-        """Prepare the authenticators before the first token arrives. It may be called again."""
+        """Prepare the authenticators before the first token arrives. It can be called several times."""
         for authenticator in self._authenticators:
             authenticator.start()
 
@@ -170,15 +170,15 @@ class UnionTokenAuthenticator:
     def authenticate(
         self, token: bytes, client: str = "", key: bytes | None = None, server: str = ""
     ) -> OrPending[AuthenticatedUser]:
-        """Return the user of this token, at once if it is known.
+        """Return the user of this token, immediately if it is cached.
 
-        `client` is the address that it came from, "" for a unix socket; `key` is `key_of(token)`, if the caller has it;
-        `server` is the server's name, for the log.
+        `client` is the client's address, "" for a unix socket; `key` is `key_of(token)`, if the caller has it; `server`
+        is the server's name, for the log.
 
-        Raises StatusError: 401 for a token that no authenticator accepts, in the words of a kube-apiserver; 503 if one
-        that might accept it is unavailable. The returned coroutine may be cancelled while others wait for the same
-        token. Client addresses take turns: no user is known yet, and one client's tokens must not block those of
-        others.
+        Raises StatusError: 401 for a token that no authenticator accepts, with kube-apiserver's message; 503 if an
+        authenticator that might accept it is unavailable. The returned coroutine can be cancelled while other requests
+        wait for the same token. Client addresses take turns, since no user is known yet, and one client's tokens must
+        not block the tokens of others.
         """
         if key is None:
             key = self.key_of(token)
@@ -214,7 +214,7 @@ class UnionTokenAuthenticator:
         return user
 
     async def _reviewed(self, token: bytes, key: bytes, client: str, server: str) -> AuthenticatedUser:
-        """Review the token, and count the result for the client's address even if the client leaves meanwhile."""
+        """Review the token, and count the result for the client's address, even if the client disconnects before."""
         turn = network(client)
         try:
             user = await self._ask(token, key, client, server)
@@ -247,7 +247,7 @@ class UnionTokenAuthenticator:
     def _cache_result(
         self, index: int, result: TokenResult, key: bytes, refusals: _Refusals
     ) -> AuthenticatedUser | None:
-        """Handle one authenticator's result: return and cache the user if it accepts, else record the refusal."""
+        """Handle one authenticator's result: if it accepts, cache and return the user, else record the refusal."""
         if isinstance(result, Unavailable):
             return None
         authenticator, now = self._authenticators[index], self._clock.seconds()
@@ -265,8 +265,8 @@ class UnionTokenAuthenticator:
     def _with_valid_names(self, authenticator: TokenAuthenticator, user: UserInfo) -> AuthenticatedUser | Refused:
         """Return the user with the names that this authenticator may use.
 
-        A cluster's `system:` names are valid for that cluster; those of other authenticators are refused (a user) or
-        dropped (a group) unless `allowSystemNames` is on.
+        A cluster's `system:` names are valid for this cluster. `system:` names from other authenticators are refused (a
+        user name) or dropped (a group), unless `allowSystemNames` is on.
         """
         kind = authenticator.name.partition(" ")[0]
         if authenticator.cluster:
@@ -279,7 +279,7 @@ class UnionTokenAuthenticator:
         return AuthenticatedUser(authenticated(cleared), by_token=True, authenticator=kind)
 
     def _refusal(self, token: bytes, key: bytes, refusals: _Refusals, client: str, server: str) -> StatusError:
-        """Cache the refusals; return the refusal by `server` for a client with the address `client`."""
+        """Cache the refusals; return the error for a client with the address `client`, from the server `server`."""
         self._keep(key, refusals)
         held = [one for one in refusals if one is not None]
         if len(held) < len(refusals) and not any(one.refused.own for one in held):
@@ -333,10 +333,10 @@ def _authenticators(
     shared: UpstreamContext,
     previous: Sequence[TokenAuthenticator],
 ) -> tuple[TokenAuthenticator, ...]:
-    """Return the authenticators for tokens of a set, in their order; `_key` must have everything that each depends on.
+    """Return a set's authenticators for tokens, in order; `_key` must contain everything on which they depend.
 
-    `previous` are those before a reload. An authenticator is imported only if the file has one: together they would
-    take 50 ms of a daemon's start.
+    `previous` are the authenticators before a reload. Each is imported only if it is configured: all imports together
+    would take 50 ms of a daemon's start.
     """
     made: list[TokenAuthenticator] = []
     if config.token_file is not None:
@@ -361,8 +361,8 @@ def _authenticators(
 
 
 def _key(config: model.Authentication, cluster: model.ClusterConfig | None) -> Hashable:
-    """Return everything that results depend on, including the cluster's addresses: another cluster of the same name has
-    other tokens.
+    """Return everything on which results depend, including the cluster's addresses, since another cluster with the same
+    name has other tokens.
     """
     reviewer = None if cluster is None else (cluster.name, cluster.tls, tuple(one.url for one in cluster.endpoints))
     return (

@@ -1,1 +1,1 @@
-"""Authorization (`authorization`): request attributes, rules, SubjectAccessReviews, and the message of a 403."""
+"""Authorization (`authorization`): request attributes, rules, SubjectAccessReviews, and the 403 message."""

@@ -1,9 +1,9 @@
-"""SubjectAccessReviews: a cluster decides whether a request of a user is allowed; its decisions are cached.
+"""SubjectAccessReviews: asks a cluster whether a user's request is allowed, and caches its decisions.
 
 Source: authorization.k8s.io, v1 and v1beta1 (where the field `groups` is `group`), and k8s.io/apiserver
-`plugin/pkg/authorizer/webhook`, whose cache this follows: allowed and denied have separate lifetimes, and a review that
-a client has made long is not cached. Unlike there, an unavailable reviewer is never "no opinion": the request ends with
-503.
+`plugin/pkg/authorizer/webhook`. As there, allowed and denied decisions have separate cache lifetimes, and reviews with
+long client-chosen text are not cached. Unlike there, an unavailable reviewer is never "no opinion": the request ends
+with 503.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 _GROUP = "authorization.k8s.io"
 
-_PLACES = 64  # reviews by one cluster at the same time
+_PLACES = 64  # maximum number of concurrent reviews by one cluster
 _MAX_WAITING = 4096
-_MAX_REASON = 1000  # characters: it is repeated to the client
+_MAX_REASON = 1000  # maximum characters of a reason, which the client gets
 _CACHED = 8192
-_MAX_CACHED_REVIEW = 1000  # characters chosen by a client; together with `_CACHED` it bounds the cache to some 16 MiB
+_MAX_CACHED_REVIEW = 1000  # maximum client-chosen characters; with `_CACHED`, it limits the cache to about 16 MiB
 
 _EFFECT = "requests that it has to allow get 503"
 _SLOW_TODO = "see that the cluster's API server answers quickly, and which user causes the load (access log)"
@@ -44,7 +44,7 @@ _NO_REVIEW = "see what answers there: it must speak {kind} of authorization.k8s.
 
 
 class Decision(NamedTuple):
-    """The decision of an authorizer. `reason` is for the message of the 403; "" if there is none."""
+    """The decision of an authorizer. `reason` is for the 403 message, "" without a reason."""
 
     allowed: bool
     reason: str = ""
@@ -52,19 +52,19 @@ class Decision(NamedTuple):
 
 ALLOWED = Decision(True)
 
-#: The user of a review of the proxy's own rights, which has none.
+#: A placeholder user for reviews of the proxy's own rights, which have no user.
 NOBODY = UserInfo("")
 
-#: Kinds of failure (`UnavailableError.kind`) that say that the cluster cannot be reached. No client can cause these.
+#: Kinds of failure (`UnavailableError.kind`) which mean that the cluster is unreachable. No client can cause them.
 _UNREACHABLE = frozenset({"connection", "endpoints"})
 
 
 @mypyc_attr(native_class=False)  # its base is interpreted
 class ReviewUnavailable(StatusError):
-    """503: a cluster did not review whether a request is allowed.
+    """503: a cluster did not answer the review of a request.
 
-    `unreachable`: it cannot be reached. Otherwise it refuses the proxy, or reviews wait too long, which a client can
-    cause.
+    `unreachable`: the cluster cannot be reached. Otherwise it refuses the proxy, or reviews wait too long, which a
+    client can cause.
     """
 
     def __init__(self, cluster: str, *, unreachable: bool) -> None:
@@ -76,17 +76,17 @@ _Review = tuple[UserInfo, Attributes]
 
 
 class Reviewer(Protocol):
-    """Has one cluster decide, and caches its decisions."""
+    """Gets decisions from one cluster, and caches them."""
 
     def decide(self, user: UserInfo, attributes: Attributes) -> OrPending[Decision]:
-        """Return the cluster's decision: at once if it is cached, else a review must be awaited.
+        """Return the cluster's decision if it is cached, else a review that must be awaited.
 
-        That raises ReviewUnavailable.
+        The review raises ReviewUnavailable.
         """
 
 
 class SubjectAccessReviewer:
-    """Sends reviews to one cluster, users taking turns, and caches its decisions."""
+    """Sends reviews to one cluster, in turns of the users, and caches its decisions."""
 
     def __init__(
         self,
@@ -96,10 +96,10 @@ class SubjectAccessReviewer:
         *,
         of_the_proxy: bool = False,
     ) -> None:
-        """Decisions of the cluster before a reload are dropped when `cluster` returns another one.
+        """If `cluster` returns another cluster after a reload, cached decisions are dropped.
 
-        `of_the_proxy`: the cluster knows no users but the proxy (`identity: Proxy`), so the review, whoever the user
-        is, is about the proxy itself (SelfSubjectAccessReview).
+        `of_the_proxy`: the cluster knows only the proxy as a user (`identity: Proxy`), so the review for any user is
+        about the proxy itself (SelfSubjectAccessReview).
         """
         self._of_the_proxy = of_the_proxy
         self._kind = "SelfSubjectAccessReview" if of_the_proxy else "SubjectAccessReview"
@@ -120,7 +120,7 @@ class SubjectAccessReviewer:
 
     @property
     def load(self) -> ReviewLoad:
-        """The present reviews, and the number of cached decisions."""
+        """The number of present reviews and of cached decisions."""
         calls = self._singleflight
         return ReviewLoad(
             waiting=calls.waiting,
@@ -131,7 +131,7 @@ class SubjectAccessReviewer:
         )
 
     def decide(self, user: UserInfo, attributes: Attributes) -> OrPending[Decision]:
-        """Return the cached decision, or a review, which joins the same review in flight (`Reviewer`)."""
+        """Return the cached decision, or a review; it joins an equal review in flight (`Reviewer`)."""
         review = (NOBODY if self._of_the_proxy else user, attributes)
         kept = self._decisions.get(review)
         if kept is not None:
@@ -145,7 +145,7 @@ class SubjectAccessReviewer:
     async def _review(self, review: _Review) -> Decision:
         self._misses[0] += 1
         try:
-            # With the cluster: a request after a reload must not get the decision of the cluster before it.
+            # The key has the cluster: a request after a reload must not get the decision of the earlier cluster.
             key = (self._cluster(), review)
             return await self._singleflight.join(key, lambda: self._create(review), turn=review[0].name)
         except (UnavailableError, SingleFlightError) as error:
@@ -185,7 +185,7 @@ def _decision(response: ControlResponse, kind: str) -> Decision:
     except ValueError as error:
         raise UnavailableError("answer", f"its answer {error}", _NO_REVIEW.format(kind=kind)) from None
     if status["allowed"] and not status.get("denied", False):
-        return ALLOWED  # its reason (the binding) is unused, and would fill the cache
+        return ALLOWED  # the reason (the binding) is not used, and would fill the cache
     return Decision(False, status.get("reason", "")[:_MAX_REASON])
 
 
@@ -220,7 +220,7 @@ def _body(user: UserInfo, attributes: Attributes, kind: str, version: model.Revi
 
 
 def _resource_attributes(attributes: Attributes) -> dict[str, Any]:
-    """Return the attributes for a review. Empty fields, which mean "all" there too, are omitted."""
+    """Return the attributes for a review. Empty fields are omitted, which also means "all" in a review."""
     resource: dict[str, Any] = {
         name: value
         for name in ("namespace", "verb", "group", "version", "resource", "subresource", "name")
@@ -234,7 +234,7 @@ def _resource_attributes(attributes: Attributes) -> dict[str, Any]:
 
 
 def _length(review: _Review) -> int:
-    """Return the number of characters in a review that a client may have chosen, its user's names included."""
+    """Return the number of characters in a review that a client can choose, including the user's names."""
     user, attributes = review
     of_user = len(user.name) + len(user.uid) + sum(map(len, user.groups))
     of_extra = sum(len(key) + sum(map(len, values)) for key, values in user.extra)

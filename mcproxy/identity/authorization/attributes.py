@@ -1,6 +1,6 @@
-"""The attributes of a request that an authorizer decides about, and the refusal in Kubernetes' words.
+"""The attributes of a request for authorizers, and the 403 with Kubernetes' message.
 
-They are a SubjectAccessReview's spec without the user. Source: k8s.io/apiserver
+The attributes are a SubjectAccessReview's spec without the user. Source: k8s.io/apiserver
 `pkg/endpoints/filters/authorization.go` (attributes) and `pkg/endpoints/request` (selectors).
 """
 
@@ -20,8 +20,8 @@ class Attributes(NamedTuple):
     """The attributes of a request. Fields that do not apply are ""; equal attributes have the same decision for the
     same user.
 
-    `path` is set for non-resource requests only: below a `proxy` subresource it would make every review a new one.
-    The selectors are as the client wrote them.
+    `path` is set only for non-resource requests, since with the paths below a `proxy` subresource every review would be
+    new. The selectors are as sent by the client.
     """
 
     verb: str
@@ -40,9 +40,9 @@ class Attributes(NamedTuple):
 def required_attributes(info: RequestInfo, target: bytes) -> tuple[Attributes, ...]:
     """Return all attributes that must be allowed for a request, in the order in which a kube-apiserver checks them.
 
-    That is one, except for exec, attach and portforward over WebSocket: `get` and `create` (kube-apiserver since
-    1.35, AuthorizePodWebsocketUpgradeCreatePermission), and for those of a kubelet, which a cluster checks as `get` of
-    `nodes/proxy` alone. Other methods than GET and POST are only a `create`; a cluster has no route for them.
+    Most requests have one. Exec, attach and portforward over WebSocket have `get` and `create` (kube-apiserver since
+    1.35, AuthorizePodWebsocketUpgradeCreatePermission), except for a kubelet's, which a cluster checks only as `get` of
+    `nodes/proxy`. Methods other than GET and POST are only a `create`; a cluster has no route for them.
     """
     attributes = attributes_of(info, target)
     if info.verb != info.request_verb == "get":
@@ -51,21 +51,21 @@ def required_attributes(info: RequestInfo, target: bytes) -> tuple[Attributes, .
 
 
 def attributes_of(info: RequestInfo, target: bytes) -> Attributes:
-    """Return the attributes of a request; `info` was made of `target`, which is in origin-form."""
+    """Return the attributes of a request; `info` was computed from `target`, which is in origin-form."""
     if not info.is_resource:
         return Attributes(info.verb, path=info.path, is_resource=False)
     field_selector = label_selector = ""
-    # Nearly every query has no percent sign in a name, so this check suffices for most requests.
+    # Very few queries have a percent sign in a name, so this check is sufficient for most requests.
     if info.verb in _SELECTING_VERBS and (_PERCENT in target or b"Selector=" in target) and not _by_path(info):
         field_selector, label_selector = selector_parameters(target)
-    name = "" if info.verb == "deletecollection" else info.name  # a selector's name is not in Kubernetes' attributes
+    name = "" if info.verb == "deletecollection" else info.name  # as in Kubernetes, without a selector's name
     named = (info.verb, info.group, info.version, info.resource, info.subresource, info.namespace, name)
-    # This avoids the arguments of the class's own __new__ and takes half the time, for every request.
+    # This bypasses the class's own __new__ with its arguments, which halves the time for every request.
     return tuple.__new__(Attributes, (*named, "", True, field_selector, label_selector))
 
 
 def _by_path(info: RequestInfo) -> bool:
-    """Whether the verb comes from the deprecated form /api/v1/watch/…, whose selectors servers do not always apply."""
+    """Whether the verb comes from the deprecated path /api/v1/watch/…, where servers do not always apply selectors."""
     place = 4 if info.group else 3
     return info.verb == "watch" and info.path.split("/", place + 1)[place] == "watch"
 
@@ -115,7 +115,7 @@ def go_quote(text: str) -> str:
     """Return `text` as Go's %q writes it."""
     if text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
-    # By far the fastest way: a client may send a name of many thousand such characters.
+    # This is by far the fastest way, since a client can send a name with many thousands of such characters.
     text = text.translate(_ESCAPES)
     if not text.isprintable():
         text = "".join([char if char.isprintable() else _escaped(char) for char in text])
@@ -129,5 +129,5 @@ def _escaped(char: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-#: For what is not printable and for quotes, up to U+00FF.
+#: The escapes of unprintable characters and quotes, up to U+00FF.
 _ESCAPES = {code: _escaped(chr(code)) for code in range(0x100) if chr(code) in _NAMED or not chr(code).isprintable()}

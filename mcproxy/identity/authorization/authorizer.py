@@ -1,7 +1,7 @@
-"""Authorizers: a server's `authorization`, by rules of the file, by SubjectAccessReview, or by both.
+"""Authorizers: a server's `authorization`, by configured rules, by SubjectAccessReview, or by both.
 
-An authorizer restricts and never grants: the cluster authorizes the request afterwards, and impersonation is reviewed
-by the cluster, because it permits the proxy itself to impersonate any user.
+An authorizer restricts requests and never grants rights: the cluster authorizes the request afterwards. The cluster
+also reviews impersonation by clients, because it permits the proxy itself to impersonate any user.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _REMEMBERED = 10_000
 
 
 class LastModes:
-    """The last successful mode by cluster and caller; it is tried first, as most callers use one mode."""
+    """The last successful impersonation mode by cluster and caller, which is tried first: most callers use one mode."""
 
     def __init__(self) -> None:
         self._last: OrderedDict[tuple[str, str], str] = OrderedDict()
 
     def get(self, cluster: str, caller: str) -> str:
-        """Return the mode, `impersonate` for the verb, "" if none is known."""
+        """Return the mode, `impersonate` for the verb, "" if no mode is known."""
         return self._last.get((cluster, caller), "")
 
     def note(self, cluster: str, caller: str, mode: str) -> None:
@@ -45,7 +45,7 @@ ReviewersByCluster = Callable[[str], Reviewer]
 
 
 class Authorizer:
-    """One named authorizer: a request is allowed by a rule, or else by the review."""
+    """One named authorizer: a rule or else a review allows a request."""
 
     __slots__ = ("_reviewers", "_rules", "reviewer")
 
@@ -54,22 +54,22 @@ class Authorizer:
     ) -> None:
         self._rules = rules
         self._reviewers = reviewers
-        #: the cluster that reviews all requests; None: the one that a request goes to, or none
+        #: the cluster that reviews all requests; None: each request's own cluster reviews it, or there are no reviews
         self.reviewer = reviewer
 
     @classmethod
     def build(cls, config: model.Authorization, reviewers: ReviewersByCluster) -> Authorizer:
-        """Return the authorizer of `config`; `reviewers` belong to the caller, since their caches survive a reload."""
+        """Return the authorizer for `config`; the caller owns `reviewers`, since their caches survive a reload."""
         review = config.subject_access_review
         rules = None if config.rules is None else RuleSet(config.rules)
         return cls(rules, None if review is None else reviewers, None if review is None else review.cluster)
 
     def allowed_by_rules(self, user: UserInfo, attributes: Attributes, cluster_name: str) -> bool:
-        """Whether a rule of the file allows the request."""
+        """Whether a configured rule allows the request."""
         return self._rules is not None and self._rules.match(user, attributes, cluster_name)
 
     def reviewer_of(self, cluster_name: str) -> Reviewer | None:
-        """Return the reviewer of a cluster; None: rules alone decide."""
+        """Return the reviewer of a cluster; None: only rules decide."""
         return None if self._reviewers is None else self._reviewers(cluster_name)
 
     def decide(
@@ -77,7 +77,7 @@ class Authorizer:
     ) -> OrPending[Decision]:
         """Return the decision, at once if it is known; a review raises StatusError (503) without an answer.
 
-        `authority` is the cluster that reviews instead of that one, if it is another (`config.model.APIService`).
+        `authority` is the cluster that reviews instead of `cluster_name`, "" for none (`config.model.APIService`).
         """
         if self._rules is not None and self._rules.match(user, attributes, cluster_name):
             return ALLOWED
@@ -87,11 +87,11 @@ class Authorizer:
 
 
 class ImpersonationAuthorizer:
-    """Authorizes impersonation requested by clients of a server: the cluster and the rules must both allow it.
+    """Authorizes impersonation by clients of a server: the cluster and the rules must both allow it.
 
-    The request's cluster (for an API service, its authority) reviews it, whichever cluster reviews requests. An
-    authorizer with rules only must allow it as well, by rules that name the verbs `impersonate` or those of a mode. `*`
-    and inversions never include them, since the proxy may impersonate any user and a `*` would grant system:masters.
+    The request's cluster (for an API service, its authority) always reviews impersonation, even if another cluster
+    reviews requests. An authorizer with only rules must allow it, too, by rules that name the verb `impersonate` or the
+    verbs of a mode. `*` and inversions never include these verbs, since a `*` would grant system:masters.
     """
 
     __slots__ = ("_reviewers", "_rules", "last_modes")
@@ -124,7 +124,7 @@ class ImpersonationAuthorizer:
         no review if rules have allowed it.
         """
         if self._rules is not None:
-            # No rule can have the verb that no cluster has; the cluster tells whether a role has it.
+            # No rule can have the verb that no cluster has; only the cluster can show whether a role has it.
             unknown = attributes.verb == UNKNOWN
             if not unknown and not self._rules.match(user, attributes, cluster_name):
                 return _REFUSED

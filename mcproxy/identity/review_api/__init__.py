@@ -1,4 +1,4 @@
-"""The review APIs (TokenReview, SubjectAccessReview) that mcproxy serves to API servers, as their kube-apiserver would.
+"""The review APIs (TokenReview, SubjectAccessReview) that mcproxy serves to API servers in place of a kube-apiserver.
 
-That is "delegated authentication and authorization" of k8s.io/apiserver, from the side of the server.
+It is the server side of "delegated authentication and authorization" of k8s.io/apiserver.
 """

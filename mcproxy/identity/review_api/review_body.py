@@ -1,7 +1,7 @@
-"""The body of an API server's review and of the answer: JSON, YAML and protobuf. Pure.
+"""Parses an API server's review and writes the answer: JSON, YAML and protobuf. Pure.
 
-An unreadable body is refused here, since two parsers might read it, and decide, differently. A readable but invalid
-review (no token, both kinds of attributes, another kind of object) is None: the backend refuses it in its own words.
+An unreadable body is refused here, since two parsers could read it differently. A readable but invalid review (no
+token, both kinds of attributes, another kind of object) results in None: the backend refuses it with its own message.
 
 Sources: k8s.io/kubernetes `pkg/registry/authentication/tokenreview`, `pkg/apis/authorization/validation`; delegated
 authentication sends JSON (`plugin/pkg/authenticator/token/webhook`), a typed client of client-go since 1.32 protobuf.
@@ -22,8 +22,8 @@ from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
 
 JSONDict = dict[str, Any]
-_MAX_FIELDS = 10_000  # of one message
-_VALUE_ITEMS = 1  # field number: of an ExtraValue
+_MAX_FIELDS = 10_000  # maximum number of fields in one message
+_VALUE_ITEMS = 1  # field number in an ExtraValue
 
 
 class Type(Enum):
@@ -36,7 +36,7 @@ class Type(Enum):
 
 
 class ReviewField(NamedTuple):
-    """One field: its number in protobuf, and its type; `many`: a list of messages."""
+    """One field: its protobuf number and its type; `many`: it is a list of messages."""
 
     number: int
     type: Type | Mapping[str, ReviewField]
@@ -97,7 +97,7 @@ ACCESS_STATUS: Schema = {
 def from_json(value: Any, schema: Schema) -> JSONDict:
     """Return the known fields of a decoded JSON object in Go's order, without empty ones except messages.
 
-    Raises ValueError for a value of another type than its field.
+    Raises ValueError if a value does not have the type of its field.
     """
     if not isinstance(value, dict):
         raise ValueError("is no object")
@@ -215,7 +215,7 @@ def _encoded_entry(key: str, values: list[str]) -> bytes:
 
 AUTHENTICATION, AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
 MAX_BODY = 256 * 1024
-"""Bytes. A token has a few thousand, and so have the names of a user and the attributes."""
+"""Maximum bytes of a review. A token has a few thousand bytes, and so have a user's names and the attributes."""
 _OBJECT_META, _SPEC = 1, 2  # field numbers
 _STATUS = 3
 _META_NAMESPACE = 3
@@ -240,7 +240,7 @@ TOKEN_REVIEW = ReviewKind("TokenReview", AUTHENTICATION, TOKEN_SPEC, TOKEN_STATU
 ACCESS_REVIEW = ReviewKind("SubjectAccessReview", AUTHORIZATION, ACCESS_SPEC, ACCESS_STATUS)
 LOCAL_ACCESS_REVIEW = ReviewKind("LocalSubjectAccessReview", AUTHORIZATION, ACCESS_SPEC, ACCESS_STATUS)
 
-#: By group and resource.
+#: The kinds of review by group and resource.
 KINDS = {
     (AUTHENTICATION, "tokenreviews"): TOKEN_REVIEW,
     (AUTHORIZATION, "subjectaccessreviews"): ACCESS_REVIEW,
@@ -263,7 +263,7 @@ class AccessReview(NamedTuple):
 
 
 def read(kind: ReviewKind, body: bytes, content_type: bytes | None) -> JSONDict | None:
-    """Return the spec of a review in Go's order of fields; None: it is another object, or has more than a spec.
+    """Return the spec of a review in Go's order of fields; None: the body is another object, or has more than a spec.
 
     Raises StatusError: 415 for another media type, 400 for an unreadable body.
     """
@@ -280,8 +280,8 @@ def read(kind: ReviewKind, body: bytes, content_type: bytes | None) -> JSONDict 
 
 
 def _yaml_as_json(body: bytes) -> bytes:
-    """Return YAML as a kube-apiserver reads it. Raises ValueError, which shows nothing of it."""
-    import yaml  # reviews hardly ever come in YAML: until then a process saves a megabyte of modules
+    """Return YAML as JSON, parsed as by a kube-apiserver. Raises ValueError, whose text shows nothing of the YAML."""
+    import yaml  # imported late, since YAML reviews are rare: this saves a megabyte of modules
 
     from mcproxy.kube import yaml_nodes
 
@@ -298,7 +298,7 @@ def _from_json(kind: ReviewKind, body: bytes) -> JSONDict | None:
         return None
     known = {key for key, value in (metadata or {}).items() if value} - _IGNORED_META
     if kind.group == AUTHORIZATION and known - ({"namespace"} if kind is LOCAL_ACCESS_REVIEW else set()):
-        return None  # it must be empty
+        return None  # a review's status must be empty
     return from_json(review.get("spec") or {}, kind.spec)
 
 
@@ -317,7 +317,7 @@ def _is(kind: ReviewKind, api_version: object, name: object) -> bool:
 
 
 def token_review(spec: JSONDict) -> TokenReviewSpec | None:
-    """Return the question of a TokenReview; None: it is invalid, or no header could hold its token."""
+    """Return the question of a TokenReview; None: it is invalid, or its token cannot be in a header."""
     token = spec.get("token", "")
     if not token or not token.isprintable() or " " in token:
         return None
@@ -348,7 +348,7 @@ def access_review(kind: ReviewKind, spec: JSONDict, namespace: str) -> AccessRev
 
 
 def _fields(selector: JSONDict | None) -> str:
-    """Return a field selector as text; "" if it has several requirements: this only widens the question."""
+    """Return a field selector as text; "" if it has several requirements, which only makes the question broader."""
     if not selector:
         return ""
     signs = {"In": "=", "NotIn": "!="}
@@ -363,7 +363,7 @@ def _fields(selector: JSONDict | None) -> str:
 
 
 def _labels(selector: JSONDict | None) -> str:
-    """Return a label selector as text, as `_fields`."""
+    """Return a label selector as text, as `_fields` does."""
     if not selector:
         return ""
     parts = []
@@ -386,7 +386,7 @@ def answer_type(accept: bytes) -> str:
 
 
 def answer(kind: ReviewKind, spec: JSONDict, status: JSONDict, namespace: str, media_type: str) -> bytes:
-    """Return the review with its status, as a kube-apiserver answers it, without `managedFields`."""
+    """Return the review with its status, in the form of a kube-apiserver's answer, but without `managedFields`."""
     if media_type == PROTOBUF:
         meta = protobuf.encode_bytes(_META_NAMESPACE, namespace.encode()) if namespace else b""
         parts = (_OBJECT_META, meta), (_SPEC, to_protobuf(spec, kind.spec)), (_STATUS, to_protobuf(status, kind.status))

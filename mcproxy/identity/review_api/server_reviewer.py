@@ -1,12 +1,12 @@
-"""Reviews of API servers that mcproxy answers itself, by a server's authenticators and its authorizer.
+"""Answers API servers' reviews by a server's authenticators and its authorizer.
 
     TokenReview           a token that an authenticator of the server accepts; else the backend is asked
-    SubjectAccessReview   of a group-version with an API service: the server's authorizer, which decides about these
-                          requests. Anything else it can only refuse: where it allows, the backend is asked
+    SubjectAccessReview   for a group-version with an API service, the server's authorizer decides, as for requests.
+                          For other requests it can only refuse: if it allows, the backend is asked
 
-The client needs the right to create such reviews in the backend, as there (ClusterRole system:auth-delegator), whatever
-the server's own rules allow. A backend that knows no user but the proxy (`identity: Proxy`) is not asked for that right
-where rules decide and no cluster reviews tokens; and a user's rights there are the proxy's.
+The client needs the right to create such reviews in the backend (ClusterRole system:auth-delegator), even if the
+server's own rules allow them. If the backend knows only the proxy as a user (`identity: Proxy`), a user's rights there
+are the proxy's; and it is not asked for the right to create reviews if rules decide and no cluster reviews tokens.
 
 Sources: k8s.io/kubernetes `pkg/registry/authentication/tokenreview/storage.go`, `pkg/registry/authorization/
 subjectaccessreview/rest.go`; audiences: k8s.io/apiserver `pkg/authentication/authenticator/audagnostic.go`.
@@ -70,10 +70,10 @@ class ServerReviewer:
         """`home` is the backend's cluster, which defines the users' names; for an aggregate it is the primary or first
         member.
 
-        `masters`: whether its API services learn of system:masters. `rights` is its reviewer for clients; `services`
-        are the server's by group-version; `audiences` are those of the server's own tokens (`tokenReview.audiences`),
-        none: unknown. `as_proxy`: the backend knows no user but the proxy, so `rights` are those of the proxy.
-        `right_needed`: the client needs a right in the backend.
+        `masters` decides whether its API services learn of system:masters. `rights` is the backend's reviewer for
+        clients; `services` are the server's API services by group-version; `audiences` are those of the server's own
+        tokens (`tokenReview.audiences`), empty if unknown. `as_proxy`: the backend knows only the proxy as a user, so
+        `rights` are the proxy's rights. `right_needed`: the client needs a right in the backend.
         """
         self._as_proxy = as_proxy
         self._right_needed = right_needed
@@ -88,16 +88,16 @@ class ServerReviewer:
 
     @property
     def knows_tokens(self) -> bool:
-        """Whether any TokenReviews can be answered here."""
+        """Whether TokenReviews can be answered here at least in some cases."""
         return self._tokens is not None
 
     @property
     def decides_access(self) -> bool:
-        """Whether any SubjectAccessReviews can be answered here."""
+        """Whether SubjectAccessReviews can be answered here at least in some cases."""
         return self._authorizer is not None
 
     async def check_right(self, user: UserInfo, attributes: Attributes) -> None:
-        """Raise StatusError (403, 503) unless the backend lets `user` create such reviews."""
+        """Raise StatusError (403, 503) unless the backend allows `user` to create such reviews."""
         if not self._right_needed:
             return
         decision = await self._of_backend(user, attributes)
@@ -121,7 +121,7 @@ class ServerReviewer:
             caller = await settled(tokens.authenticate(review.token, client, None, server))
             user = await self._masters.told(caller.for_cluster(self.home))
         except StatusError as error:
-            if error.code in (401, 403):  # not a user here, or one of another cluster
+            if error.code in (401, 403):  # not a user of this server, or a user of another cluster
                 return None
             raise
         audiences = self._audiences_for(caller, review.audiences)
@@ -135,7 +135,7 @@ class ServerReviewer:
     def _audiences_for(self, caller: AuthenticatedUser, wanted: tuple[str, ...]) -> tuple[str, ...]:
         """Return the requested audiences for which a token was accepted.
 
-        A cluster's own token names its audiences, so its cluster must be asked.
+        A cluster's own token names its audiences, so this cluster must be asked.
         """
         if caller.authenticator == _BY_CLUSTER:
             return ()
@@ -164,7 +164,7 @@ class ServerReviewer:
         cluster, authority = (self.home, "") if service is None else (service.cluster, service.authority)
         reviewer = authorizer.reviewer or authority or cluster
         if reviewer != self.home and is_limited(subject):
-            # Another cluster would take these names for those of its own accounts.
+            # Another cluster would treat these names as its own accounts.
             if authorizer.allowed_by_rules(subject, attributes, cluster):
                 return await settled(authorizer.decide(subject, attributes, cluster, authority))
             of_home = AuthenticatedUser(subject, self.home, self._shares_accounts)
@@ -175,7 +175,7 @@ class ServerReviewer:
         return await settled(authorizer.decide(subject, attributes, cluster, authority))
 
     def _service_of(self, attributes: Attributes) -> APIService | None:
-        """Return the API service of these attributes. A `*`, or no version, includes others."""
+        """Return the API service of these attributes; None if a `*`, or a missing version, includes other requests."""
         if attributes.is_resource:
             return self._services.get(f"{attributes.group}/{attributes.version}")
         parts = attributes.path.split("/", 4)

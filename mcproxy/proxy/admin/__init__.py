@@ -1,1 +1,1 @@
-"""What a listener with `serves: Admin` answers: the state of the daemon, read-only. Nothing here changes anything."""
+"""The read-only admin interface of a listener with `serves: Admin`: it shows the state of the daemon."""

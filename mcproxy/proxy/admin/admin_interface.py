@@ -1,4 +1,4 @@
-"""Where an Admin listener has its answers from: the daemon, in this process or over the channel to the supervisor."""
+"""The source of an Admin listener's answers: the daemon, in this process or over the channel to the supervisor."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from mcproxy.kube.healthz import Check
 
 
 class AdminSource(Protocol):
-    """The daemon, as an Admin listener sees it: everything is of all its processes.
+    """The daemon's interface for an Admin listener; all data covers all processes of the daemon.
 
-    Each raises StatusError (503) if what it needs does not answer.
+    Each method raises StatusError (503) if a needed process does not answer.
     """
 
     def status(self) -> Coroutine[Deferred[Any], Any, dict[str, Any]]:
         """Return the status document, as the control command `status` answers it."""
 
     def metrics(self, openmetrics: bool) -> Coroutine[Deferred[Any], Any, list[bytes]]:
-        """Return the text of /metrics, in pieces."""
+        """Return the body of /metrics, in pieces."""
 
     async def requests(self) -> dict[str, Any]:
         """Return the requests in flight: ``{"total": int, "requests": [...], "missing": [process, …]}``.
 
-        `requests` are those of `request_list.described`, the oldest first; there may be fewer than `total`.
+        `requests` are the results of `request_list.described`, the oldest first; there can be fewer than `total`.
         """
 
     async def config(self) -> str:
         """Return the configuration in force as YAML, secrets masked, as `mcproxy dump` prints it."""
 
     def checks(self) -> Coroutine[Deferred[Any], Any, Sequence[Check]]:
-        """Return the checks of /readyz that only the whole daemon knows: its last reload, its caches."""
+        """Return the checks of /readyz that need the whole daemon: its last reload and its caches."""

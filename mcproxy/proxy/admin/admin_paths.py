@@ -1,8 +1,8 @@
-"""The paths of an Admin listener, and which of them it serves. Pure.
+"""Finds the path of an Admin listener that a request target names. Pure.
 
-A path is compared byte for byte with those of the list: nothing is decoded, joined or cleaned, so no other spelling
-(`//metrics`, `/%6detrics`, `/metrics/`, `/x/../metrics`, `/metrics;x`) is served. Only probes and /bootstrap have parts
-below them, checks and API groups, which are looked up by name.
+A path is compared byte for byte with a list and never decoded or normalized. So no other spelling (`//metrics`,
+`/%6detrics`, `/metrics/`, `/x/../metrics`, `/metrics;x`) is served. Only probes and /bootstrap have subpaths: checks
+and API groups, which are looked up by name.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ _WITH_PARTS = (*(f"/{probe}" for probe in PROBES), BOOTSTRAP)
 
 
 class Requested(NamedTuple):
-    """What a request asks for."""
+    """The parsed target of a request."""
 
     path: str
     """One of `ADMIN_PATHS`."""
     check: str = ""
     """The name of one check of a probe, or of an API group below /bootstrap."""
     query: bytes = b""
-    """Behind the question mark."""
+    """The query, without the question mark."""
 
 
 def find(target: bytes, served: Collection[str]) -> Requested | None:
-    """Return what a target in origin-form asks for; None (404) if that is not served."""
+    """Parse a target in origin-form; None (404) if its path is not served."""
     raw, _, query = target.partition(b"?")
     path = raw.decode("latin-1")
     if path in ADMIN_PATHS:

@@ -3,9 +3,9 @@
     head -> Host and origin -> user -> method -> path -> authorized? -> answer
 
 A request with a wrong Host, from a web page of another site, or without a user learns nothing, not even which paths
-are served. Answers that cost something (everything but the probes) are limited in number, so that a flood of them
-leaves the processor to the requests of clusters. Each listener has its own number, and a client from elsewhere half of
-it: who does not read what an open listener sends keeps neither operators from theirs nor other scrapers from it.
+are served. Expensive answers (all except probes) are limited in number, so that a flood of them does not delay requests
+to clusters. Each listener has its own limit, and one remote client can use half of it. So a client that does not read
+an open listener's answers blocks neither operators on other listeners nor other scrapers.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 log = Logger(__name__)
 
 MAX_AT_ONCE = 16
-"""Answers, other than of probes, that a listener of one process makes and sends at the same time; beyond it 429."""
+"""Maximum number of concurrent answers (except probes) of a listener in one process; more requests get 429."""
 MAX_OF_CLIENT = MAX_AT_ONCE // 2
-"""Of them, those for one address; on this machine one address is many clients."""
+"""Maximum for one remote address; on this machine, one address is many clients."""
 _CHECKS_LAST = 0.5
-"""Seconds for which the checks that others make are as good as new: probes are open to everybody, and never refused."""
+"""Seconds for which the checks by other processes are cached, since anybody may request probes without limit."""
 _METHODS = (b"GET", b"HEAD")
 _LOGGED = (401, 403, 429)
 _TEXT = b"text/plain; charset=utf-8"
@@ -61,15 +61,15 @@ _YAML = b"application/yaml"
 _HTML = b"text/html; charset=utf-8"
 
 SendBody = Callable[["Exchange", bytes, Iterator[bytes], bool], Any]
-"""``(exchange, fields, pieces, gzip)``: sends a 200 under back-pressure; to be awaited."""
+"""``(exchange, fields, pieces, gzip)``: sends a 200 with back-pressure; must be awaited."""
 
 
 Templates = Callable[[str], Coroutine[Deferred[Any], Any, str | None]]
-"""``(group)``: the text of /bootstrap/GROUP, of "" the paths that there are; None: no API service is of that group."""
+"""``(group)``: returns the text of /bootstrap/GROUP ("": the list of paths); None: no API service has this group."""
 
 
 class AdminParts:
-    """What all Admin listeners of a process have in common, over reloads."""
+    """The parts that all Admin listeners of a process share, over reloads."""
 
     def __init__(
         self,
@@ -79,19 +79,19 @@ class AdminParts:
         clock: IReactorTime,
         templates: Templates,
     ) -> None:
-        """`checks` returns those of /readyz that this process knows itself, first that it is not shutting down."""
+        """`checks` returns this process's own checks of /readyz; the first is that it is not shutting down."""
         self.source = source
         self.templates = templates
         self.checks = checks
         self.send_body = send_body
         self.checks_of_daemon = CachedCall(source.checks, clock, _CHECKS_LAST)
-        # A request while one is made gets that one: a flood of scrapes is one at a time. Later ones are always new.
+        # A request during a running call gets this call's answer, so a flood of scrapes runs one call at a time.
         self.status = CachedCall(source.status, clock, 0.0)
         self.metrics = {
             openmetrics: CachedCall(partial(source.metrics, openmetrics), clock, 0.0) for openmetrics in (False, True)
         }
         self.running: Counter[tuple[str, str]] = Counter()
-        """Answers that are being made or sent: by listener and client's address; all of a listener have ""."""
+        """The numbers of running answers by (listener, client address); "" as the address counts the whole listener."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class AdminPipeline:
         self._authorizer = authorizer
         bind = listener.bind
         self._bound = bind.host.lower() if isinstance(bind, model.TCPBind) else ""
-        # An open listener is reached without any trick, and with TLS a page would need a certificate for its name.
+        # Clients can reach an open listener directly, and with TLS a web page would need a certificate for its name.
         self._checks_host = listener.tls is None and isinstance(bind, model.TCPBind) and not is_foreign(self._bound)
 
     def handle(self, exchange: Exchange) -> None:
@@ -152,10 +152,10 @@ class AdminPipeline:
             log.failure("a bug in an answer of an Admin listener", event="internal_error")
             self._refuse(exchange, StatusError(500, "internal error"))
 
-    # -- who asks, and for what ---------------------------------------------------------------------------------------
+    # -- authorization ------------------------------------------------------------------------------------------------
 
     async def _admitted(self, exchange: Exchange, client: ClientConnectionInfo) -> Requested:
-        """Return what is requested, by a client that may see it. Raises StatusError."""
+        """Return the parsed request of an authorized client. Raises StatusError."""
         head = exchange.head
         if self._checks_host:
             browsers.check_host(head.host, self._bound)
@@ -208,7 +208,7 @@ class AdminPipeline:
             parts.running += Counter()  # without those that are zero
 
     def _place(self, client: ClientConnectionInfo) -> Sequence[tuple[str, str]]:
-        """Return what a request of this client counts for. Raises StatusError (429)."""
+        """Return the keys under which a request of this client is counted. Raises StatusError (429)."""
         name, address, running = self._listener.name, client.address, self._parts.running
         everybody = (name, "")
         elsewhere = bool(address) and is_foreign(address)
@@ -260,7 +260,7 @@ class AdminPipeline:
                 return _Answer(200, _YAML if requested.check else _TEXT, [text.encode()])
             case "/status":
                 return _Answer(200, _JSON, [_json(await parts.status.get())])
-        from mcproxy.proxy.admin.page import page, query  # their memory is for those who look at it
+        from mcproxy.proxy.admin.page import page, query  # imported late to save memory if nobody requests it
 
         now = _rfc3339(exchange.connection.wall_seconds())
         pieces = page.render(await parts.status.get(), self._paths, now, query.parse(requested.query))
@@ -296,7 +296,7 @@ def _json(document: dict[str, Any]) -> bytes:
 
 
 def _wants_page(exchange: Exchange, requested: Requested) -> bool:
-    """Whether a browser asks: a script that wants a table says so, by its query or by text/plain."""
+    """Whether a browser requests a page; a script requests a text table by its query or by text/plain."""
     accepted = (exchange.head.header(b"accept") or b"").startswith(b"text/html")
     return accepted and not requested.query.startswith(b"format=")
 

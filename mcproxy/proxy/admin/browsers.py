@@ -1,10 +1,10 @@
-"""What browsers may ask of an Admin listener, and what their pages may do with it. Pure.
+"""Protects an Admin listener from other sites' web pages: checks of Host and origin, and response headers. Pure.
 
-An Admin listener on a loopback address needs no authentication, so web pages must not be able to use a browser on the
-same machine: neither with a name that resolves to a loopback address (DNS rebinding), nor by requests to
-other sites. All answers are to GET and change nothing, so a page could only read, which browsers forbid as long as
-nothing says otherwise; the checks are there so that this is not the only line of defence. To follow a link is allowed,
-as the policy "resource isolation" of Fetch Metadata (W3C) allows it: the page is nobody's frame, and shares no window.
+An Admin listener on a loopback address needs no authentication. So web pages must not be able to use a browser on the
+same machine, neither with a name that resolves to a loopback address (DNS rebinding) nor by cross-site requests. All
+requests are GETs without side effects, so a page could only read, which browsers forbid by default. These checks are a
+second line of defence. Following a link is allowed, as in the "resource isolation policy" of Fetch Metadata (W3C): the
+page cannot be framed, and shares no window.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ FIELDS = (
     b"Cross-Origin-Opener-Policy: same-origin\r\n"
     b"X-Frame-Options: DENY\r\n"
 )
-"""Of every answer to a good request."""
+"""Header fields of every answer to an accepted request."""
 PLAIN_POLICY = b"Content-Security-Policy: default-src 'none'; frame-ancestors 'none'\r\n"
-"""Of answers that are no page."""
+"""Header fields of answers that are not the page."""
 
 
 def page_policy(style: str, script: str) -> bytes:
-    """Return the Content-Security-Policy of a page with this one style and this one script, by their hashes.
+    """Return the Content-Security-Policy of a page that allows only this style and this script, by their hashes.
 
-    A hash, not a nonce: no answer needs a secret, and what a peer chose could not run even if it were not escaped.
+    Hashes are used instead of a nonce: answers need no secret, and injected text could not run even if unescaped.
     """
     return (
         f"Content-Security-Policy: default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
@@ -48,7 +48,7 @@ def _hash(text: str) -> str:
 
 
 def check_host(host: bytes, bound: str) -> None:
-    """Raise StatusError (403) for a Host that is neither of this machine nor the bound address (without a port)."""
+    """Raise StatusError (403) for a Host that is neither this machine nor the bound address (without a port)."""
     name = host_name(host)
     if is_foreign(name) and name != bound:
         raise StatusError(403, f'"{name[:253]}" is not a name of this machine; use localhost')

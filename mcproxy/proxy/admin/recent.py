@@ -1,4 +1,4 @@
-"""A result that is shared for a moment by all who ask for it."""
+"""A cached call: concurrent callers share its result for a short time."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 class CachedCall(Generic[T]):
-    """Calls `make` at most once at a time, and gives its result for `seconds` more: a flood of requests costs one call.
+    """Calls `make` at most once at a time, and caches its result for `seconds`: a flood of requests costs one call.
 
-    An error goes to all who waited for that call, and is not kept.
+    An error goes to all callers that waited for this call, and is not cached.
     """
 
     def __init__(
@@ -24,8 +24,8 @@ class CachedCall(Generic[T]):
         self._make = make
         self._clock = clock
         self._seconds = seconds
-        self._known: tuple[float, T] | None = None  # until when, and what
-        self._waiting: list[Deferred[T]] | None = None  # of those who ask while a call runs
+        self._known: tuple[float, T] | None = None  # end of validity, result
+        self._waiting: list[Deferred[T]] | None = None  # callers that wait for the running call
 
     async def get(self) -> T:
         """Return the result of the last call, or of a new one."""

@@ -1,7 +1,7 @@
-"""/debug/requests: what is in flight, without anything secret. Pure, but for reading the live requests.
+"""/debug/requests: lists the requests in flight without secrets. Pure, except that it reads the live requests.
 
-A query may hold a token or a command, and so may a path that is another server's (`proxy`). Of a query only parameters
-of the Kubernetes API are shown, and of those only plain values of some; of a path nothing behind `/proxy/`.
+A query can contain a token or a command, and so can another server's path below `proxy`. Of a query, only parameters of
+the Kubernetes API are shown, and only the plain values of some. Of a path, nothing after `/proxy/` is shown.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from mcproxy.proxy.request import Request
 
 MAX_SHOWN = 1000
-"""Requests of a process that are shown, the oldest."""
+"""Maximum number of shown requests per process, the oldest first."""
 _MAX_PATH = 300
 _HIDDEN = "…"
-# Parameters whose values are words and numbers, never a secret; of all others the value is not shown.
+# Parameters whose values are words and numbers and never secret; the values of other parameters are not shown.
 _PLAIN = frozenset(
     (
         *("allowWatchBookmarks", "container", "dryRun", "fieldManager", "fieldValidation", "follow", "limit"),
@@ -78,12 +78,12 @@ def _state(request: Request) -> str:
 
 
 def masked_target(target: bytes) -> str:
-    """Return path and query of a target without what may be secret."""
+    """Return path and query of a target, with possible secrets masked."""
     path, mark, query = target.decode("latin-1").partition("?")
     if len(path) > _MAX_PATH:
         path = path[:_MAX_PATH] + _HIDDEN
     segments = path.split("/")
-    for index, segment in enumerate(segments):  # decoded, as the API server does: `%70roxy` is the same
+    for index, segment in enumerate(segments):  # decoded as by the API server, so `%70roxy` is recognized
         if unquote(segment) == "proxy" and any(segments[index + 1 :]):
             path = "/".join((*segments[: index + 1], _HIDDEN))
             break
@@ -103,9 +103,9 @@ def _masked_parameter(parameter: str) -> str:
 
 
 def merged(parts: Sequence[Described], missing: Sequence[str] = ()) -> Described:
-    """Return the document of several processes; `missing` have not answered.
+    """Return the document of several processes; the processes in `missing` have not answered.
 
-    Each part has how many are in flight (`total`), and the oldest of them (`requests`).
+    Each part has the number of requests in flight (`total`) and the oldest of them (`requests`).
     """
     requests = [request for part in parts for request in part["requests"]]
     requests.sort(key=lambda request: -float(request["ageSeconds"]))
@@ -120,7 +120,7 @@ _COLUMNS = ("age", "state", "process", "client", "user", "server", "cluster", "e
 
 
 def table(document: Described) -> str:
-    """Return the document as a table of text, aligned; what is not printable is replaced."""
+    """Return the document as an aligned text table; unprintable characters are replaced."""
     rows = [list(_COLUMNS), *(_row(request) for request in document["requests"])]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS) - 1)]
     lines = [

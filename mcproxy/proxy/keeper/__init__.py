@@ -1,15 +1,15 @@
-"""Requests to aggregates that one process receives and another one answers.
+"""Passes requests to aggregates from the process that receives them to the process that answers them.
 
 A *worker* has the client's connection: it authenticates, finds the policies, admits and authorizes. The *keeper* has
-the caches of all members and runs the router of the aggregate (`mcproxy.aggregate.live_aggregate`). Between each worker
-and the keeper is one connection (`link`), on which the calls of `http.exchange.Exchange` go as frames
-(`keeper_frames`, `wire`), so heads, framing and limits of the client's connection are the worker's own, and the bytes
-are those of one process.
-What is forwarded unchanged (exec, logs, most of what is not cached) does not go through the keeper: it only says to
-which member, and the worker forwards it.
+the caches of all members and runs the router of the aggregate (`mcproxy.aggregate.live_aggregate`). One connection
+(`link`) between each worker and the keeper carries the calls of `http.exchange.Exchange` as frames (`keeper_frames`,
+`wire`). So the worker makes the heads, the framing and the limits of the client's connection, and the bytes are the
+same as with one process.
+Responses that are forwarded unchanged (exec, logs, most uncached resources) do not pass through the keeper: the keeper
+only names the member, and the worker forwards the request.
 
     client ── worker: pipeline ── relay ──frames── keeper: server ── AggregatedRequest ── handler ── caches
 
-The supervisor makes the connections, a socket pair each, and passes the ends: nobody else can reach the keeper, and
-what a client or a member sends is never read as a frame, since a frame has its length before it.
+The supervisor creates each connection as a socket pair and passes its ends, so nobody else can reach the keeper. Data
+from a client or a member is never read as a frame, since each frame begins with its length.
 """

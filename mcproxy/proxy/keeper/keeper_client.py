@@ -1,6 +1,6 @@
-"""The worker's side: the way to the keeper, which may be away for a moment.
+"""The worker's connection to the keeper, which can be interrupted while the keeper is replaced.
 
-While a keeper is replaced, requests wait for its successor, a bounded number for a bounded time; then they get 503.
+During this time, a limited number of requests wait for the next keeper for a limited time; then they get 503.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ if TYPE_CHECKING:
     from mcproxy.kube.user import UserInfo
 
 PATIENCE = 30.0
-"""Seconds for which a request waits for the keeper: long enough to end one that hangs and to start another."""
+"""Maximum seconds that a request waits for the keeper: enough to kill a hanging keeper and to start another."""
 MAX_WAITING = 1000
-"""The most requests of one worker that wait for the keeper, absent or not reading."""
-_USERS = 2048  # remembered
-_TURN_WRITES = 256  # writes of shared data after which other work has its turn
+"""Maximum number of requests of one worker that wait for a keeper that is absent or does not read."""
+_USERS = 2048  # maximum number of cached users
+_TURN_WRITES = 256  # writes of shared data after which other work gets a turn
 _RETRY_AFTER = 5
 
 
 class KeeperLost(Exception):
-    """The keeper has ended before it had answered."""
+    """The keeper has ended before it answered."""
 
 
 class KeeperStream(Protocol):
     """A worker's request (`worker_relay.Relay`) or review that is under way with the keeper."""
 
     def frame(self, kind: int, payload: bytes) -> None:
-        """A frame of the keeper. Raises FrameError."""
+        """Handle a frame from the keeper. Raises FrameError."""
 
     def shared(self, data: bytes, chunk: bytes) -> None:
-        """Bytes that several streams get; `chunk` is `data` as an HTTP/1.1 chunk."""
+        """Handle data for several streams; `chunk` is `data` as an HTTP/1.1 chunk."""
 
     def batch_ended(self) -> None:
-        """All frames that have arrived were handed on; called if DATA was for this stream."""
+        """All arrived frames were handled; called if this stream got DATA."""
 
     def unblocked(self) -> None:
         """The keeper reads again."""
@@ -59,7 +59,7 @@ class KeeperStream(Protocol):
 
 
 class KeeperClient:
-    """The connection of this worker to the keeper, whichever process that is now."""
+    """The connection of this worker to the present keeper process."""
 
     def __init__(self, clock: IReactorTime, *, patience: float = PATIENCE) -> None:
         """`patience`: seconds for which a request waits for a keeper."""
@@ -71,12 +71,12 @@ class KeeperClient:
         self._closed = False
 
     def link(self) -> KeeperLink:
-        """Return the protocol for a connection to a keeper, which replaces the former one."""
+        """Return the protocol for a connection to a new keeper, which replaces the earlier connection."""
         return KeeperLink(self)
 
     def serving(self, link: KeeperLink) -> None:
-        """The keeper of a connection has a configuration: requests go to it from now on."""
-        self._link = link  # a former connection is still read to its end
+        """The keeper of a connection has a configuration: send requests to it from now on."""
+        self._link = link  # the earlier connection is still read to its end
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             each.callback(link)
@@ -87,7 +87,7 @@ class KeeperClient:
             self._link = None
 
     def close(self) -> None:
-        """End the connection: no more requests come."""
+        """End the connection, since there are no more requests."""
         self._closed = True
         link, self._link = self._link, None
         if link is not None:
@@ -97,7 +97,7 @@ class KeeperClient:
             each.errback(failure(_unavailable()))
 
     async def ready(self, until: float) -> KeeperLink:
-        """Return the connection, once there is one. Raises StatusError (503) if there is none by `until`."""
+        """Wait for the connection and return it. Raises StatusError (503) if there is none at `until`."""
         link = self._link
         if link is not None and not (link.blocked and link.unanswered >= MAX_WAITING):
             return link
@@ -116,7 +116,7 @@ class KeeperClient:
             self._waiting.remove(waiting)
 
     async def review(self, server: str, cluster: str, user: UserInfo, attributes: Attributes) -> Decision:
-        """Return whether a member of a server's aggregate would let a user read something. Raises ReviewUnavailable."""
+        """Return whether a member of a server's aggregate allows a user's read. Raises ReviewUnavailable."""
         until = self.clock.seconds() + self.patience
         question = wire.Review(server, cluster, self.user_bytes(user), wire.encode_attributes(attributes))
         while True:
@@ -124,7 +124,7 @@ class KeeperClient:
                 link = await self.ready(until)
                 return wire.decision_of(await _Review(link, wire.encode(question)).answer, cluster)
             except KeeperLost:
-                continue  # nothing was done: the successor gets the request
+                continue  # the review had no effect: ask the next keeper
             except ReviewUnavailable:
                 raise
             except StatusError:
@@ -144,13 +144,13 @@ class KeeperLink(Link):
         self._streams: dict[int, KeeperStream] = {}
         self._last = 0
         self._written: dict[KeeperStream, None] = {}  # streams to whose clients DATA was written since the last flush
-        self._shared_writes = 0  # since other work had its turn
+        self._shared_writes = 0  # since the last turn of other work
         self.unanswered = 0
 
     # -- streams ------------------------------------------------------------------------------------------------
 
     def begin(self, stream: KeeperStream) -> int:
-        """Return a number for a new stream, which gets its frames from now on."""
+        """Register a new stream for its frames, and return its number."""
         self._last += 1
         self._streams[self._last] = stream
         return self._last
@@ -160,7 +160,7 @@ class KeeperLink(Link):
         self._streams.pop(number, None)
 
     def written(self, stream: KeeperStream) -> None:
-        """Call `batch_ended` of the stream when all that has arrived was handed on."""
+        """Call `batch_ended` of the stream when all arrived frames have been handled."""
         self._written[stream] = None
 
     # -- Link ---------------------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ class KeeperLink(Link):
             self._client.serving(self)
             return
         known = self._streams.get(stream)
-        if known is not None:  # else its client has gone
+        if known is not None:  # otherwise its client has disconnected
             known.frame(kind, payload)
 
     def _hand_out(self, payload: bytes) -> None:
@@ -212,7 +212,7 @@ class KeeperLink(Link):
 
 
 class _Review:
-    """A question whether a member would let a user read something."""
+    """A review whether a member allows a user's read."""
 
     __slots__ = ("_link", "_number", "answer")
 
@@ -236,10 +236,10 @@ class _Review:
         raise FrameError("bytes for a review")
 
     def batch_ended(self) -> None:
-        """Nothing is written for a review."""
+        """Do nothing: a review writes no data."""
 
     def unblocked(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: a review holds no data back."""
 
     def keeper_lost(self) -> None:
         self.answer.errback(failure(KeeperLost()))
@@ -249,8 +249,8 @@ _REVIEWED = wire.decoder(wire.Reviewed)
 
 
 class KeeperReviewer:
-    """Has the keeper ask a member, or tell its last decision (`access_review.Reviewer`). Nothing is cached here, so
-    that a decision is kept in one place, for its time.
+    """Gets a member's decision, or its last decision, from the keeper (`access_review.Reviewer`). The worker caches
+    nothing, so that a decision is cached in only one place for its lifetime.
     """
 
     def __init__(self, client: KeeperClient, server: str, cluster: str) -> None:

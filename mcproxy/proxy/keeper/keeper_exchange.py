@@ -1,7 +1,7 @@
 """One request and its response in the keeper: an exchange whose client is a worker.
 
-Each call becomes a frame, and the worker makes the same call for its client's exchange. Back-pressure comes from the
-client (PAUSE) and from the connection to the worker, which holds exchanges that write while it is blocked.
+Each call becomes a frame, and the worker makes the same call on its client's exchange. Back-pressure comes from the
+client (PAUSE), and from the connection to the worker, which pauses writing exchanges while it is blocked.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mcproxy.http.messages import RequestHead
     from mcproxy.http.tunnel import TunnelSide
 
-_MOST_AT_ONCE = 256 * 1024  # bytes of a body that go in one frame
+_MOST_AT_ONCE = 256 * 1024  # maximum bytes of a body in one frame
 
 
 class WorkerConnection(Protocol):
@@ -33,7 +33,7 @@ class WorkerConnection(Protocol):
 
     @property
     def full(self) -> bool:
-        """Whether so much is queued that even shared data must wait."""
+        """Whether so much data is queued that even shared data must wait."""
         ...
 
     def send(self, kind: int, stream: int, payload: bytes = b"") -> None: ...
@@ -43,14 +43,14 @@ class WorkerConnection(Protocol):
     def send_shared(self, stream: int, data: bytes) -> None: ...
 
     def hold(self, exchange: KeeperExchange) -> None:
-        """Call `released` once the worker reads again."""
+        """Call the exchange's `released` when the worker reads again."""
 
     def over(self, exchange: KeeperExchange) -> None:
         """The exchange has ended."""
 
 
 class KeeperExchange(Exchange):
-    """An exchange of the keeper. Apart from the base class, it can be refused, or forwarded, by its worker."""
+    """An exchange of the keeper. In addition to the base class, its worker can refuse it or forward it."""
 
     __slots__ = ("_held", "_link", "_paused", "_reads_body", "note", "reason", "stream")
 
@@ -63,7 +63,7 @@ class KeeperExchange(Exchange):
         self._link = link
         self.stream = stream
         self.note: Callable[[], bytes] | None = None  # returns the next NOTE, b"" if there is nothing new
-        self.reason = ""  # of a broken-off response, for the access log
+        self.reason = ""  # the access log's reason for a broken-off response
         self._paused = False  # the client reads slowly
         self._held = False  # the worker reads slowly
         self._reads_body = False
@@ -112,7 +112,7 @@ class KeeperExchange(Exchange):
             self._link.send(FrameType.READ_BODY, self.stream)
 
     def _unread_bodies(self) -> None:
-        """None: the worker, which has the listener, counts unread bytes; the keeper requests the body as it reads."""
+        """Return None: the worker has the listener and counts unread bytes; the keeper requests the body to read it."""
 
     def pause_body(self) -> None:
         if self._reads_body and not self.ended:
@@ -200,13 +200,13 @@ class KeeperExchange(Exchange):
             self._finish()
 
     def begin_lasting(self) -> None:
-        """Tell the worker that the response is a watch, which has begun."""
+        """Notify the worker that the response is a watch that has begun."""
         if not self.ended:
             self.send_note()
             self._link.send(FrameType.LASTING, self.stream)
 
     def refuse(self, refusal: StatusError, reason: str) -> None:
-        """Have the worker refuse the request, as it does others."""
+        """Let the worker refuse the request in its usual way."""
         if not self.ended:
             self.send_note()
             self._link.send(
@@ -215,7 +215,7 @@ class KeeperExchange(Exchange):
             self._finish()
 
     def forward(self, member: str, target: bytes) -> None:
-        """Have the worker forward the request to a member, whose response goes to the client unchanged."""
+        """Let the worker forward the request to a member, whose response is sent to the client unchanged."""
         if not self.ended:
             self.send_note()
             self._link.send(FrameType.FORWARD, self.stream, wire.encode(wire.Forwarding(member, target)))
@@ -231,7 +231,7 @@ class KeeperExchange(Exchange):
 
 
 class RelayedClient:
-    """The client and its connection, which the worker has, as the keeper knows them."""
+    """The keeper's data about a client and its connection, which the worker has."""
 
     __slots__ = (
         "_forwarded",

@@ -2,8 +2,8 @@
 
     length of the payload (4 bytes) | kind (1) | stream (8) | payload         integers are little-endian
 
-A stream is one request to an aggregate, or one review of access; the worker numbers them. A frame is applied as a
-whole: what a watch writes at once (whole events) is never delivered in part, however the connection ends.
+A stream is one request to an aggregate or one access review; the worker numbers the streams. A frame is applied
+completely or not at all, so whole events of a watch never arrive in part, even if the connection breaks.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ class FrameType:
     OPEN: Final = 1  # Opened: a request
     BODY: Final = 2  # bytes of its body
     BODY_END: Final = 3  # Trailers
-    CANCEL: Final = 4  # the client has gone; nothing more is wanted of the stream
+    CANCEL: Final = 4  # the client has disconnected; the stream is no longer needed
     PAUSE: Final = 5  # the client reads slowly
     RESUME: Final = 6
     DECIDED: Final = 7  # Decision: the answer to DECIDE
-    REVIEW: Final = 8  # Review: may a user read something of a member?
+    REVIEW: Final = 8  # Review: does a member allow a user's read?
     # keeper to worker
     RESPOND: Final = 32  # Response
     WHOLE: Final = 33  # Whole: a response with its body; the last frame
     DATA: Final = 34  # bytes of the response
     SHARED: Final = 35  # the same bytes for several streams (`encode_shared`); the stream is 0
     END: Final = 36  # Trailers: the response is complete; the last frame
-    ABORT: Final = 37  # a reason of the access log: the response is broken off; the last frame
+    ABORT: Final = 37  # the access log's reason: the response is broken off; the last frame
     INTERIM: Final = 38  # Interim
     REFUSE: Final = 39  # Refusal: no response, the worker refuses the request; the last frame
-    FORWARD: Final = 40  # Forwarding: the worker is to forward the request to a member; the last frame
+    FORWARD: Final = 40  # Forwarding: the worker forwards the request to a member; the last frame
     READ_BODY: Final = 41  # send the request's body
     PAUSE_BODY: Final = 42
     RESUME_BODY: Final = 43
     NOTE: Final = 44  # Note: for the access log
-    LASTING: Final = 45  # the response is a watch: sessions apply, and it may end between any two frames
+    LASTING: Final = 45  # the response is a watch: session limits apply, and it can end between any two frames
     DECIDE: Final = 46  # a number: decide about the members again
     REVIEWED: Final = 47  # Reviewed: the last frame of a review
-    SERVING: Final = 48  # the keeper has a configuration in force: requests may be sent; the stream is 0
+    SERVING: Final = 48  # the keeper has a configuration in force: send requests now; the stream is 0
 
 
 class FrameError(Exception):
-    """The other side violates the protocol: a bug, or it is another version of this program."""
+    """The peer violates the protocol: this is a bug, or the peer is another version of this program."""
 
 
 def encode(kind: int, stream: int, payload: bytes = b"") -> bytes:
@@ -85,14 +85,14 @@ def decode_shared(payload: bytes) -> tuple[Sequence[int], bytes]:
 
 
 class KeeperFrameReader:
-    """Splits what is received into frames; the payload of one that comes in pieces is copied once."""
+    """Splits received data into frames; a payload that arrives in pieces is copied once."""
 
     __slots__ = ("_begun", "_missing", "_pieces")
 
     def __init__(self) -> None:
         self._pieces: list[bytes | memoryview] = []
         self._begun: tuple[int, int] | None = (
-            None  # the frame whose payload is incomplete; None: the pieces begin a header
+            None  # the frame with an incomplete payload; None: the pieces begin a header
         )
         self._missing = 0  # bytes of that payload
 

@@ -1,7 +1,7 @@
 """The keeper's side: passes the requests of workers to the aggregate's handler, and answers reviews.
 
-Users, policies and refusals are the worker's decisions. The plans are looked up here by the policies' names; they have
-the clusters, credentials and limits for the handler's own requests to members.
+The worker decides about users, policies and refusals. The keeper looks up the plans by the policies' names; the plans
+have the clusters, credentials and limits for the handler's own requests to members.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 
 log = Logger(__name__)
 
-_FULL = 4 * 1024 * 1024  # bytes queued for a worker above which watches wait, too
-_USERS = 2048  # remembered
+_FULL = 4 * 1024 * 1024  # bytes that are queued for a worker and above which watches wait, too
+_USERS = 2048  # maximum number of cached users
 _RETRY_AFTER = 1
-_DECIDE_FOR = 1.0  # seconds that a worker has to follow a reload that the keeper has already applied
+_DECIDE_FOR = 1.0  # maximum seconds for a worker to follow a reload that the keeper has already applied
 _DECIDE_STEP = 0.05
 
 
 class KeeperServer:
-    """The requests of all workers. None comes before `serve` is called, when the keeper has a configuration."""
+    """The requests of all workers. They arrive only after `serve` is called, when the keeper has a configuration."""
 
     def __init__(self, clock: IReactorTime, in_flight: set[Request]) -> None:
         """`in_flight` are the requests of the process."""
@@ -78,7 +78,7 @@ class KeeperServer:
             link.say_serving()
 
     def close(self) -> None:
-        """End the connections to all workers, after what is queued."""
+        """End the connections to all workers after the queued data is sent."""
         for link in list(self._links):
             link.close()
 
@@ -91,7 +91,7 @@ class KeeperServer:
                 each.callback(None)
 
     def unlinked(self) -> Deferred[None]:
-        """Return a Deferred that fires once no worker is connected."""
+        """Return a Deferred that fires when no worker is connected."""
         waiting: Deferred[None] = Deferred()
         if self._links:
             self._unlinked.append(waiting)
@@ -102,7 +102,7 @@ class KeeperServer:
     def backend(self, server: str, aggregate: str | None) -> tuple[VirtualServer, AggregateBackend] | None:
         """Return a server in force and its aggregate; None if a reload has removed them.
 
-        Or the documents of a backend of one cluster, whose name stands for an aggregate then.
+        If `aggregate` is the name of a cluster, return the documents of this one-cluster backend.
         """
         live = self._servers().get(server) if self._servers is not None else None
         if live is None:
@@ -134,7 +134,7 @@ class WorkerLink(Link):
         self._server.connected(self)
 
     def say_serving(self) -> None:
-        """Tell the worker that requests may be sent."""
+        """Notify the worker that it can send requests."""
         self.send(FrameType.SERVING, 0)
 
     # -- Link ---------------------------------------------------------------------------------------------------
@@ -149,18 +149,18 @@ class WorkerLink(Link):
         else:
             known = self._streams.get(stream)
             if known is None:
-                return  # it has just been answered
+                return  # the stream was answered a moment ago
             try:
                 known.frame(kind, payload)
             except FrameError:
                 raise
-            except Exception:  # the other requests of the worker must not suffer from it
+            except Exception:  # an error must not affect the worker's other requests
                 log.failure("handling a request failed unexpectedly", event="internal_error")
                 known.exchange.abort()
                 known.cancel()
 
     def batch_ended(self) -> None:
-        """Nothing was held back."""
+        """Do nothing: no data is held back."""
 
     def unblocked(self) -> None:
         held, self._held = self._held, []
@@ -220,7 +220,7 @@ class WorkerLink(Link):
             if not exchange.responded and exchange.handler is None and not exchange.ended:
                 raise RuntimeError("the aggregate has neither answered nor begun to")
         except CancelledError:
-            pass  # the client went away
+            pass  # the client disconnected
         except StatusError as refusal:
             exchange.reason = "upstream_broken"
             if exchange.responded:
@@ -235,7 +235,7 @@ class WorkerLink(Link):
                 exchange.refuse(StatusError(500, "internal error"), "internal_error")
 
     async def _decided(self, admitted: KeeperAggregatedRequest) -> None:
-        """Have the worker decide about a member that a reload has added here, and will add there in a moment."""
+        """Let the worker decide about a member that a reload has added here, and will soon add in the worker."""
         clock = self._server.clock
         until = clock.seconds() + _DECIDE_FOR
         while admitted.undecided and not admitted.exchange.ended and clock.seconds() < until:
@@ -281,7 +281,7 @@ _TRAILERS = wire.decoder(list[tuple[bytes, bytes]])
 
 
 class _Open:
-    """A request that is neither answered nor ended by the worker."""
+    """An open request: not answered yet, and not ended by the worker."""
 
     __slots__ = ("_link", "_number", "_waiting", "exchange")
 
@@ -292,7 +292,7 @@ class _Open:
         self._waiting: dict[int, Deferred[wire.Redecided]] = {}
 
     def frame(self, kind: int, payload: bytes) -> None:
-        """A frame of the worker."""
+        """Handle a frame from the worker."""
         exchange = self.exchange
         if kind == FrameType.BODY:
             exchange.body_received(payload)
@@ -314,14 +314,14 @@ class _Open:
             raise FrameError(f"a frame of kind {kind} for a request")
 
     def cancel(self) -> None:
-        """The client has gone, or the worker."""
+        """Cancel the request: the client or the worker has disconnected."""
         self.exchange.cancel()
         waiting, self._waiting = self._waiting, {}
         for each in waiting.values():
             each.cancel()
 
     async def decide_again(self) -> wire.Redecided:
-        """Have the worker decide by its configuration in force, and return that."""
+        """Let the worker decide again by its configuration in force, and return its decisions."""
         self._number += 1
         number = self._number
 
@@ -334,7 +334,7 @@ class _Open:
 
 
 class KeeperRequest(Request):
-    """A request in the keeper. It is not in the access log: the worker writes that."""
+    """A request in the keeper. It is not in the access log, which the worker writes."""
 
     __slots__ = ("_headers",)
 
@@ -354,13 +354,13 @@ class KeeperRequest(Request):
         self.response_fields = opened.response_fields
 
     def headers_for_members(self) -> IdentityHeaders:
-        """Return the client's identity headers, split when a member is first asked."""
+        """Return the client's identity headers, which are parsed when a member is first asked."""
         if self._headers is None:
             self._headers = split_identity_headers(self.exchange.head.fields)
         return self._headers
 
     def restart(self, body: list[bytes] | None = None) -> bool:
-        """Return False: the worker restarts it."""
+        """Return False: the worker restarts the request."""
         return False
 
 
@@ -381,7 +381,7 @@ class RemoteOutcomes:
         for member in members:
             name = member.cluster
             if name not in backend.clusters:
-                continue  # a reload has removed it
+                continue  # a reload has removed the cluster
             if member.user is not None:
                 self.users[name] = user(member.user)
             if member.refusal is not None:
@@ -390,7 +390,7 @@ class RemoteOutcomes:
                 plan = server.dispatch.plan_of(member.policy, name) or server.dispatch.plan(
                     self.users[name], info, name
                 )
-                if plan is None or plan.reject is not None:  # for a moment the configuration differs from the worker's
+                if plan is None or plan.reject is not None:  # during a reload, before the worker follows it
                     self.refusals[name] = retry_after(503, "the policies have just changed", _RETRY_AFTER)
                 else:
                     self.plans[name] = plan
@@ -431,7 +431,7 @@ class KeeperAggregatedRequest(LocalAggregatedRequest):
 
     @property
     def undecided(self) -> bool:
-        """Whether the aggregate has members about which the worker has not decided: a reload has added them."""
+        """Whether a reload has added members about which the worker has not decided."""
         return len(self.members) + len(self.left_out) < len(self._backend.members)
 
     async def decide_again(self) -> None:
@@ -449,7 +449,7 @@ class KeeperAggregatedRequest(LocalAggregatedRequest):
         self._take(backend, outcomes.users, outcomes.plans, outcomes.refusals)
 
     async def forward(self, member: str, target: bytes, body: bytes | None = None) -> None:
-        if body is not None:  # the body is here, and no longer in the worker
+        if body is not None:  # only the keeper has the body now
             await super().forward(member, target, body)
             return
         self._plan(member)

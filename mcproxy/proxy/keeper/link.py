@@ -20,12 +20,12 @@ from mcproxy.proxy.keeper.keeper_frames import FrameError, KeeperFrameReader, en
 
 log = Logger(__name__)
 
-_LARGE = 32 * 1024  # bytes from which a frame is written on its own instead of joined with others
+_LARGE = 32 * 1024  # bytes from which a frame is written separately instead of joined with others
 
 
 @implementer(IProtocol, IPushProducer)
 class Link(ABC):
-    """One end of the connection. `blocked`: the other side does not read; `lost`: the connection has ended."""
+    """One end of the connection. `blocked`: the peer does not read; `lost`: the connection has ended."""
 
     def __init__(self) -> None:
         self._reader = KeeperFrameReader()
@@ -38,22 +38,22 @@ class Link(ABC):
 
     @abstractmethod
     def frame(self, kind: int, stream: int, payload: bytes) -> None:
-        """A frame arrived. Raises FrameError if the other side must not send it."""
+        """Handle an arrived frame. Raises FrameError if the peer must not send it."""
 
     @abstractmethod
     def batch_ended(self) -> None:
-        """All frames that have arrived were handed on; more come later."""
+        """All arrived frames were handled; more can follow later."""
 
     @abstractmethod
     def unblocked(self) -> None:
-        """The other side reads again."""
+        """The peer reads again."""
 
     @abstractmethod
     def ended(self) -> None:
         """The connection has ended; called once."""
 
     def close(self) -> None:
-        """Send what is queued, and end the connection."""
+        """Send the queued data, and end the connection."""
         if not self.lost:
             self.flush_coalesced()
             self.transport.unregisterProducer()  # a transport with a producer would not close
@@ -62,7 +62,7 @@ class Link(ABC):
     # -- sending ------------------------------------------------------------------------------------------------
 
     def send(self, kind: int, stream: int, payload: bytes = b"") -> None:
-        """Send a frame at the end of this turn of the reactor, or queue it. Ignored once the connection has ended."""
+        """Send a frame at the end of this reactor turn, or queue it. After the end of the connection, do nothing."""
         if len(payload) >= _LARGE:
             self.send_pieces(kind, stream, (payload,), len(payload))
             return
@@ -71,7 +71,7 @@ class Link(ABC):
         self._put(encode(kind, stream, payload))
 
     def send_pieces(self, kind: int, stream: int, pieces: Sequence[bytes], size: int) -> None:
-        """Send a frame whose payload is `pieces`, `size` bytes together; they are joined once."""
+        """Send a frame whose payload is the concatenation of `pieces` (`size` bytes); they are copied once."""
         if self._shared is not None:
             self._end_shared()
         frame = b"".join((header(kind, stream, size), *pieces))
@@ -104,7 +104,7 @@ class Link(ABC):
         self._out.append(frame)
 
     def flush_coalesced(self) -> None:
-        """Write what was collected (`Transport.flush_later`)."""
+        """Write the collected frames (`Transport.flush_later`)."""
         self._end_shared()
         out, self._out = self._out, []
         if out and not self.lost:

@@ -1,7 +1,7 @@
 """The payloads of the frames between a worker and the keeper. Pure.
 
-MessagePack arrays of fields in a fixed order. Both sides are the same program, started from the same files: there are
-no versions. Texts from clients and clusters may have lone surrogates, which UTF-8 cannot encode, so they go as bytes.
+Payloads are MessagePack arrays of fields in a fixed order. They have no version, since both sides are the same program.
+Text from clients and clusters can have lone surrogates, which UTF-8 cannot encode, so it is sent as bytes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Head(msgspec.Struct, array_like=True, frozen=True):
 
 
 class MemberDecision(msgspec.Struct, array_like=True, frozen=True):
-    """The decision about one cluster: the user there and the policy that applies, or why it is left out."""
+    """The decision about one cluster: the user for the cluster and the policy that applies, or the refusal."""
 
     cluster: str
     user: bytes | None  # `encode_user`
@@ -53,10 +53,10 @@ class Opened(msgspec.Struct, array_like=True, frozen=True):
     server: str
     aggregate: str
     head: Head
-    target: bytes  # on the aggregate's API
-    address: str  # of the client, "" for one of a unix socket
+    target: bytes  # path and query on the aggregate's API
+    address: str  # the client's address, "" on a unix socket
     forwarded: bytes  # the block of X-Forwarded-* fields for members
-    response_fields: bytes  # block that is added to every response (CORS)
+    response_fields: bytes  # a block of fields that is added to every response (CORS)
     caller: bytes  # `encode_user`
     caller_cluster: str
     shares_accounts: bool
@@ -95,20 +95,20 @@ class Interim(msgspec.Struct, array_like=True, frozen=True):
 
 
 GONE = "gone"
-"""The `reason` of a refusal after a reload that has removed the server or its aggregate; the worker will follow it
+"""The `reason` of a refusal since a reload has removed the server or its aggregate; the worker will follow the reload
 soon.
 """
 
 
 class Refusal(msgspec.Struct, array_like=True, frozen=True):
-    """A refusal, and its reason for the access log ("": the usual one)."""
+    """A refusal, and its reason for the access log ("": the default reason)."""
 
     status: bytes  # `encode_refusal`
     reason: str
 
 
 class Forwarding(msgspec.Struct, array_like=True, frozen=True):
-    """The member that a request is to be forwarded to, and the target there."""
+    """The member to which the worker forwards a request, and the target for the member."""
 
     member: str
     target: bytes
@@ -130,7 +130,7 @@ class Redecided(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Review(msgspec.Struct, array_like=True, frozen=True):
-    """Asks whether a member would let a user read something (`aggregate.last_decisions`)."""
+    """Asks whether a member allows a user's read (`aggregate.last_decisions`)."""
 
     server: str
     cluster: str
@@ -139,7 +139,7 @@ class Review(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Reviewed(msgspec.Struct, array_like=True, frozen=True):
-    """A member's decision. `unavailable`: there is none; "unreachable": the member cannot be reached."""
+    """A member's decision. `unavailable`: there is no decision; "unreachable": the member cannot be reached."""
 
     allowed: bool
     reason: bytes
@@ -165,7 +165,7 @@ def decoder(kind: type[T]) -> Callable[[bytes], T]:
 
 
 def head_of(head: RequestHead, *, expects_continue: bool) -> Head:
-    """Return the payload for a head; `expects_continue`: the client still waits before it sends its body."""
+    """Return the payload for a head; `expects_continue`: the client waits for 100 Continue before it sends its body."""
     return Head(
         head.method,
         head.target,
@@ -263,7 +263,7 @@ def decode_attributes(data: bytes) -> Attributes:
 
 
 def reviewed(decision: Decision | ReviewUnavailable) -> Reviewed:
-    """Return the payload for a decision, or for its absence."""
+    """Return the payload for a decision, or for a failed review."""
     if isinstance(decision, ReviewUnavailable):
         return Reviewed(False, b"", "unreachable" if decision.unreachable else "unavailable")
     return Reviewed(decision.allowed, _bytes(decision.reason), "")

@@ -1,8 +1,8 @@
-"""One request on its way through the keeper, in the worker that has its client.
+"""Relays requests to aggregates to the keeper, in the worker that has the client's connection.
 
 The pipeline passes requests to `RelayHandler` (`aggregate.request.AggregateHandler`). A `Relay` is the handler of the
-client's exchange while the keeper reads the body or responds. When the keeper ends before it has answered, a request
-that is safe to repeat is sent to its successor.
+client's exchange while the keeper reads the body or responds. If the keeper ends before it has answered, a request that
+is safe to repeat is sent to the next keeper.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 log = Logger(__name__)
 
-_FOLLOWS_WITHIN = 2.0  # seconds that this process has to follow a reload that the keeper has already applied
+_FOLLOWS_WITHIN = 2.0  # maximum seconds for this process to follow a reload that the keeper has already applied
 _FOLLOW_STEP = 0.05
 _SAFE = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 _LOST = (
@@ -56,7 +56,7 @@ class _Gone(Exception):
 
 
 class RelayHandler:
-    """Passes the requests to one aggregate on to the keeper."""
+    """Passes the requests to one aggregate to the keeper."""
 
     def __init__(self, client: KeeperClient, aggregate: str) -> None:
         self._client = client
@@ -98,7 +98,7 @@ class RelayHandler:
             await self._restarted(request)
 
     def _restarted(self, request: LocalAggregatedRequest) -> Deferred[None]:
-        """Restart the request in a moment, if possible: the returned Deferred is cancelled then, else it fires."""
+        """Restart the request soon, if possible; the returned Deferred is then cancelled, otherwise it fires."""
 
         def cancelled(_: object) -> None:
             if call.active():
@@ -116,8 +116,8 @@ class RelayHandler:
 class Relay:
     """One request that was sent to the keeper.
 
-    `begun` fires when its response has begun, or with a task for `RelayHandler`: to send a whole response (within its
-    coroutine, since the end of the exchange cancels whoever waits for it), or to forward the request.
+    `begun` fires when its response has begun, or with a task for `RelayHandler`: to forward the request, or to send a
+    whole response. The handler's coroutine sends it, since the end of the exchange cancels all that wait for it.
     """
 
     __slots__ = (
@@ -138,7 +138,7 @@ class Relay:
         self._exchange = admitted.exchange
         self._number = link.begin(self)
         self._over = False  # no more frames are sent to the keeper or accepted from it
-        self._lasting = False  # the response is a watch: it may end between any two frames
+        self._lasting = False  # the response is a watch, which can end between any two frames
         self._body_begun = False
         self.begun: Deferred[wire.Forwarding | wire.Whole | None] = Deferred(lambda _: self.cancelled())
         self._unanswered = True
@@ -146,7 +146,7 @@ class Relay:
 
     @property
     def repeatable(self) -> bool:
-        """Whether the request may be sent to another keeper: it is safe, and none of its body was consumed."""
+        """Whether the request can be sent to another keeper: it is safe to repeat, and its body was not read."""
         head, exchange = self._exchange.head, self._exchange
         return head.method in _SAFE and not self._body_begun and not exchange.responded and exchange.handler is None
 
@@ -188,7 +188,7 @@ class Relay:
             self._link.unanswered -= 1
 
     def _give_up(self) -> None:
-        """Tell the keeper to stop."""
+        """Cancel the request in the keeper."""
         if not self._over:
             self._link.send(FrameType.CANCEL, self._number)
             self._close()

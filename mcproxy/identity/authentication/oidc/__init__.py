@@ -1,1 +1,1 @@
-"""ID tokens of OIDC issuers (`oidc`): their signature, their claims, and the issuers' keys."""
+"""Authentication by ID tokens of OIDC issuers (`oidc`): signatures, claims, and the issuers' keys."""

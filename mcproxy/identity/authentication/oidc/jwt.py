@@ -1,7 +1,7 @@
-"""ID tokens: JSON Web Tokens in compact form (RFC 7515, 7519), their signatures and claims, and the user in them.
+"""Parses and verifies ID tokens: JSON Web Tokens in compact form (RFC 7515, 7519), their claims, and their user.
 
-Keys that a token names itself (`jwk`, `jku`, `x5u`, `x5c`) are never used, and a header with `crit` or `b64`, which
-would change how it is interpreted, is refused. Claims are validated as kube-apiserver and go-oidc do it.
+Keys in the token itself (`jwk`, `jku`, `x5u`, `x5c`) are never used. A header with `crit` or `b64`, which would change
+the interpretation of the token, is refused. Claims are validated as in kube-apiserver and go-oidc.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _COMPACT = re.compile(rb"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]*)")
 
 
 class InvalidTokenError(Exception):
-    """The token is invalid; `cause` is for the log and shows nothing secret."""
+    """The token is invalid; `cause` is for the log and contains no secrets."""
 
     def __init__(self, cause: str) -> None:
         super().__init__(cause)
@@ -38,7 +38,7 @@ class Unverified(NamedTuple):
 
 
 def read(token: bytes) -> Unverified | None:
-    """Parse a token; None if it is not a JWT. The limit of a request's head bounds it."""
+    """Parse a token; None if it is not a JWT. The limit of a request's head limits its size."""
     parts = _COMPACT.fullmatch(token)
     if parts is None:
         return None
@@ -50,7 +50,7 @@ def read(token: bytes) -> Unverified | None:
 
 
 def algorithm_of(token: Unverified) -> tuple[str, str | None]:
-    """Return the signature's algorithm and the id of its key; raises `InvalidTokenError` for others."""
+    """Return the signature's algorithm and the id of its key; raises `InvalidTokenError` for other algorithms."""
     header = token.header
     if "crit" in header or "b64" in header:
         raise InvalidTokenError("its header has crit or b64")
@@ -65,9 +65,9 @@ def algorithm_of(token: Unverified) -> tuple[str, str | None]:
 
 
 def check_signature(token: Unverified, keys: KeySet) -> bool:
-    """Check the token's signature with the keys that may have made it; False if there is no such key.
+    """Check the token's signature with the keys that can have made it; return False if there is no such key.
 
-    Raises `InvalidTokenError` if there is one and the signature is wrong.
+    Raises `InvalidTokenError` if there is such a key but the signature is wrong.
     """
     algorithm, key_id = algorithm_of(token)
     candidates = keys.matching(key_id, algorithm)
@@ -101,15 +101,15 @@ def _decoded(part: bytes) -> bytes:
 # Validation of the claims of an ID token, and the user that they name.
 #
 # Source: OpenID Connect Core 3.1.3.7 and apiserver's OIDC authenticator (`plugin/pkg/authenticator/token/oidc`) with
-# go-oidc 2.5: any of the audiences is sufficient; with `email` as the user name, `email_verified` must not be false. Of
-# the times, `exp` has no leeway, `nbf` has a minute, and `iat` is only read.
+# go-oidc 2.5: any of the audiences is sufficient; with `email` as the user name, `email_verified` must not be false.
+# `exp` has no leeway, `nbf` has one minute of leeway, and `iat` is only parsed.
 #
-# A claim may be elsewhere: `_claim_names` says in which of `_claim_sources` (OpenID Connect Core 5.6.2; directories do
-# that with the groups of users who have many). A kube-apiserver fetches it there or refuses the token. Nothing is
-# fetched here: such a token is refused if the claim is one that is used, since without it the user would seem to have
-# no groups.
+# A claim can be distributed: `_claim_names` names its entry in `_claim_sources` (OpenID Connect Core 5.6.2; directories
+# use this for users with many groups). A kube-apiserver fetches the claim there or refuses the token. Nothing is
+# fetched here: if the configuration uses such a claim, the token is refused, since the user would otherwise seem to
+# have no groups.
 
-_NOT_BEFORE_LEEWAY = 60.0  # seconds that the issuer's clock may be ahead of ours
+_NOT_BEFORE_LEEWAY = 60.0  # seconds by which the issuer's clock can be ahead of the proxy's clock
 _LATEST = 2**63 - 1 - 62135596800  # seconds since 1970; later times overflow Go's time.Time (seconds since the year 1)
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", re.ASCII)  # of JSON
 _LONGEST_NUMBER = 64  # characters
@@ -120,7 +120,7 @@ _CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 
 
 def check_claims(claims: dict[str, Any], config: model.OIDC, now: float) -> float:
-    """Return when the token ends; raises `InvalidTokenError`. Times are seconds since 1970."""
+    """Check the claims and return the token's expiry; raises `InvalidTokenError`. Times are seconds since 1970."""
     if claims.get("iss") != config.issuer:
         raise InvalidTokenError("it is of another issuer")
     if not _is_for(claims, config.audiences):
@@ -146,10 +146,10 @@ def check_claims(claims: dict[str, Any], config: model.OIDC, now: float) -> floa
 
 
 def _check_distributed(claims: dict[str, Any], config: model.OIDC) -> None:
-    """Raise `InvalidTokenError` for a used claim that is elsewhere, and for references that a kube-apiserver cannot
-    read.
+    """Raise `InvalidTokenError` for a used claim that is distributed, and for references that a kube-apiserver cannot
+    parse.
 
-    As there, a claim in the token itself counts whatever `_claim_names` says.
+    As in a kube-apiserver, a claim in the token itself takes precedence over `_claim_names`.
     """
     names, sources = claims.get("_claim_names"), claims.get("_claim_sources")
     problem = "could not expand distributed claims: "
@@ -174,7 +174,7 @@ def _is_source(source: object) -> bool:
 
 
 def _read_claims(config: model.OIDC) -> Iterator[str]:
-    """Yield the claims that determine the user, or whether there is one."""
+    """Yield the names of the claims that determine the user, or whether the token is accepted."""
     yield config.username_claim
     if config.username_claim == "email":
         yield "email_verified"
@@ -185,14 +185,14 @@ def _read_claims(config: model.OIDC) -> Iterator[str]:
 
 
 def _has_value(claim: object, value: str) -> bool:
-    """Whether a claim is a string of this value, or a list of strings with it."""
+    """Whether a claim is a string with this value, or a list of strings that contains the value."""
     if isinstance(claim, list):
         return value in claim and all(isinstance(item, str) for item in claim)
     return claim == value
 
 
 def _is_for(claims: dict[str, Any], audiences: tuple[str, ...]) -> bool:
-    """Return whether the token is for one of the audiences; its own may be a string or a list of strings."""
+    """Return whether the token is for one of the audiences; its `aud` can be a string or a list of strings."""
     audience = claims.get("aud")
     own = audience if isinstance(audience, list) else [audience]
     return all(isinstance(one, str) for one in own) and any(one in audiences for one in own)
@@ -225,7 +225,7 @@ def _extra(claims: dict[str, Any]) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def _time(claims: dict[str, Any], name: str) -> float | None:
-    """Return a time in whole seconds; None if there is none. As in go-oidc, a number may be written as a string."""
+    """Return a time claim in whole seconds; None if it is missing. As in go-oidc, it can be a number in a string."""
     value = claims.get(name)
     if value is None:
         return None

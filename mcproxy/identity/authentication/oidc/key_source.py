@@ -1,11 +1,11 @@
-"""The current keys of an issuer (RFC 7517): read from a file, or fetched over HTTPS and kept up to date.
+"""The current public keys of an issuer (RFC 7517): read from a file, or fetched over HTTPS and kept up to date.
 
-They are fetched from the URL in the file, else from the one in the issuer's discovery document.
+They are fetched from the configured URL, else from the URL in the issuer's discovery document.
 
-Fetched keys are used for 5 minutes. After that a token starts a fetch in the background; after 15 minutes it waits for
-the fetch, so that a key revoked by the issuer does not stay valid where tokens are rare. While the issuer is
-unavailable, the last known keys stay in use. A token with an unknown key starts a fetch, too, but at most one in 10
-seconds, whatever clients send.
+Fetched keys are used for 5 minutes. After that, a token starts a fetch in the background; after 15 minutes, a token
+waits for the fetch, so that a revoked key does not stay valid where tokens are rare. While the issuer is unavailable,
+the last known keys stay in use. A token with an unknown key also starts a fetch, but at most one in 10 seconds,
+independent of the clients' tokens.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from mcproxy.upstream.upstream_context import UpstreamContext
 if TYPE_CHECKING:
     from joserfc.jwk import ECKey, RSAKey
 
-# The public keys of an OIDC issuer (RFC 7517), and the choice of those that may check a signature.
+# The public keys of an OIDC issuer (RFC 7517), and the choice of the keys for a signature.
 #
-# A set may hold other keys: for encryption, or of kinds that we do not accept. They are ignored, and so are weak or
-# invalid ones, so that one bad key does not affect the others.
+# A set can contain other keys: for encryption, or of types that are not accepted. They are ignored. Weak or invalid
+# keys are ignored, too, so that one bad key does not affect the others.
 #
-#: Accepted algorithms, and the key that each takes: the type, and for EC the curve (RFC 7518 3.1). Neither `none` nor
-#: symmetric ones (HS256 and so on).
+#: Accepted algorithms, and the key type of each, for EC with the curve (RFC 7518 3.1). `none` and symmetric algorithms
+#: (HS256 and so on) are not accepted.
 ALGORITHMS = {
     "RS256": ("RSA", ""),
     "RS384": ("RSA", ""),
@@ -50,12 +50,12 @@ ALGORITHMS = {
 }
 
 _MAX_KEYS = 100
-_RSA_BITS = (2048, 8192)  # NIST SP 800-131A; above, a check costs milliseconds
-_TRIED = 64  # the most keys that are tried for a signature: a token without kid may be of any
+_RSA_BITS = (2048, 8192)  # minimum from NIST SP 800-131A; above the maximum, a check takes milliseconds
+_TRIED = 64  # maximum number of keys that are tried for a signature, since a token without kid can use any key
 
 
 class JSONWebKey(NamedTuple):
-    """One key. `algorithm` is the only one for which it may be used; "" for any."""
+    """One key. `algorithm` is the only algorithm for which it may be used; "" for any."""
 
     id: str | None
     type: str
@@ -65,7 +65,7 @@ class JSONWebKey(NamedTuple):
 
 
 class KeySet:
-    """A set of keys, as it was read."""
+    """The usable keys of a JWK set."""
 
     def __init__(self, keys: tuple[JSONWebKey, ...]) -> None:
         self._keys = keys
@@ -74,7 +74,7 @@ class KeySet:
         return len(self._keys)
 
     def matching(self, key_id: str | None, algorithm: str) -> tuple[JSONWebKey, ...]:
-        """Return the keys that may have made a signature of `algorithm`, with this id (None: any)."""
+        """Return the keys that can have made a signature with `algorithm`, with this id (None: any)."""
         kind = ALGORITHMS.get(algorithm)
         found = (
             key
@@ -87,7 +87,7 @@ class KeySet:
 
 
 def parse_keys(data: bytes) -> KeySet:
-    """Read a JWK set; raises ValueError, with a sentence that can follow its place, if no key in it can be used."""
+    """Parse a JWK set; raises ValueError if it has no usable key, with a message that can follow the set's location."""
     entries = json_object(data).get("keys")
     if not isinstance(entries, list):
         raise ValueError("is no JWK set")
@@ -122,7 +122,7 @@ def _rsa(entry: dict[str, Any], key_id: str | None, algorithm: str) -> JSONWebKe
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the size, which is checked here
+            warnings.simplefilter("ignore")  # warnings about the key size, which is checked here
             key = RSAKey.import_key({"kty": "RSA", "n": entry["n"], "e": entry["e"]})
     except (JoseError, ValueError, TypeError, KeyError):
         return None
@@ -147,7 +147,7 @@ _REFRESH_AFTER = 300.0  # seconds for which fetched keys are used without anothe
 _WAIT_AFTER = 900.0  # from this age on, tokens wait for the fetch
 _MIN_INTERVAL = 10.0  # seconds between two attempts
 _SLOW = 1.0  # seconds; after a failed attempt that took longer, tokens do not wait for the next one
-_NO_WAIT_AFTER_SLOW_FAILURE = 30.0  # seconds for which they do not wait; by then the next attempt has ended
+_NO_WAIT_AFTER_SLOW_FAILURE = 30.0  # seconds for which tokens then do not wait; by that time the next attempt has ended
 
 
 class KeySource(Protocol):
@@ -157,13 +157,13 @@ class KeySource(Protocol):
         """Return the keys if they are available without waiting."""
 
     async def get(self) -> KeySet:
-        """Return the keys; raises `UnavailableError` if there are none yet."""
+        """Return the keys; raises `UnavailableError` if no keys are known yet."""
 
     async def refreshed(self) -> KeySet:
-        """Fetch the keys again because one was not among them, and return them; raises `UnavailableError`."""
+        """Fetch the keys again, since a token's key was missing, and return them; raises `UnavailableError`."""
 
     def start(self) -> None:
-        """Fetch the keys before the first token comes."""
+        """Fetch the keys before the first token arrives."""
 
     def stop(self) -> None:
         """Cancel the fetch; its waiters get `UnavailableError`."""
@@ -204,19 +204,19 @@ class FileKeys:
 
 
 class FetchedKeys:
-    """Keys that `fetch` returns. One fetch at a time, shared by all waiters; it continues if one is cancelled."""
+    """Keys that `fetch` returns. All waiters share one fetch at a time; it continues if a waiter is cancelled."""
 
     def __init__(self, issuer: str, fetch: Callable[[], Awaitable[KeySet]], clock: IReactorTime) -> None:
-        """`fetch` raises `UnavailableError` within bounded time."""
+        """`fetch` returns, or raises `UnavailableError`, within a limited time."""
         self._fetch = fetch
         self._clock = clock
         self._log = ReviewerLog(f"oidc issuer {shown(issuer)}")
         self._keys: KeySet | None = None
         self._fetched = 0.0  # when the current keys were fetched
         self._tried = -_MIN_INTERVAL  # when the last attempt ended
-        self._error: UnavailableError | None = None  # of the last attempt
+        self._error: UnavailableError | None = None  # the error of the last attempt
         self._took = 0.0  # seconds that the last attempt took, if it failed
-        self._waiting: list[Deferred[None]] | None = None  # of the attempt in progress
+        self._waiting: list[Deferred[None]] | None = None  # the waiters for the running attempt
         self._running: Deferred[None] | None = None
 
     def cached(self) -> KeySet | None:
@@ -259,8 +259,8 @@ class FetchedKeys:
             self._running.cancel()
 
     def _is_slow(self) -> bool:
-        """Whether the last attempt failed slowly (an issuer behind a firewall) and recently. Then tokens do not wait
-        for the next one: each would hold a place of the union that tokens of other authenticators need.
+        """Whether the last attempt failed recently and slowly (e.g. an issuer behind a firewall). Then tokens do not
+        wait for the next attempt: each would occupy a slot of the union that tokens for other authenticators need.
         """
         return self._took >= _SLOW and self._clock.seconds() < self._tried + _NO_WAIT_AFTER_SLOW_FAILURE
 
@@ -271,7 +271,7 @@ class FetchedKeys:
             await waiter
 
     def _try(self) -> None:
-        """Begin an attempt, unless one is in progress or ended a moment ago."""
+        """Begin an attempt, unless one is running or ended recently."""
         if self._waiting is not None or self._clock.seconds() < self._tried + _MIN_INTERVAL:
             return
         self._waiting = []
@@ -296,7 +296,7 @@ class FetchedKeys:
             self._tried = self._clock.seconds()
             self._took = 0.0 if self._error is None else self._tried - begun
             waiting, self._waiting = self._waiting or [], None
-            while waiting:  # calling one may cancel another
+            while waiting:  # calling one waiter can cancel another
                 waiting.pop(0).callback(None)
 
     def _fails(self, error: UnavailableError) -> None:
@@ -305,8 +305,8 @@ class FetchedKeys:
 
 
 _KEYS = Keys("the issuer", ca="`oidc[].caFile`")
-_WITHIN = 10.0  # seconds for one document
-_MAX_DOCUMENT = 1024 * 1024  # bytes
+_WITHIN = 10.0  # maximum seconds for one document
+_MAX_DOCUMENT = 1024 * 1024  # maximum bytes of one document
 
 
 async def fetch_keys(config: model.OIDC, shared: UpstreamContext) -> KeySet:

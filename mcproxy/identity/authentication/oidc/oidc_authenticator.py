@@ -1,8 +1,8 @@
-"""ID tokens of OIDC issuers, checked here with the issuers' public keys.
+"""The authenticator for ID tokens of OIDC issuers, which verifies them with the issuers' public keys.
 
-The issuer of a token is that of its `iss` claim; a token of an unknown issuer is refused at once, without checking its
-signature or fetching a key. Cheap checks come first: an invalid token can cause a fetch of keys only if it is valid in
-every other respect.
+The `iss` claim names the issuer of a token. A token of an unknown issuer is refused immediately, without a check of its
+signature or a fetch of keys. Cheap checks come first: a token causes a fetch of keys only if everything else in it is
+valid.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mcproxy.upstream.upstream_context import UpstreamContext
 
 _NOT_A_JWT = Refused("it is no JWT")
 _NOT_OURS = Refused("it is of no issuer in the file")
-_CACHE = CacheTimes(120.0, 10.0)  # a revoked key stops working within this time
+_CACHE = CacheTimes(120.0, 10.0)  # tokens with a revoked key are refused after this time at the latest
 
 
 class _Issuer:
@@ -42,16 +42,16 @@ class _Issuer:
 
 
 class OIDCAuthenticator:
-    """The authenticator of all issuers of one set."""
+    """The authenticator for all issuers of one set of authenticators."""
 
     name = "oidc"
     cluster = ""
     cache_times = _CACHE
 
     def __init__(self, configs: Sequence[model.OIDC], shared: UpstreamContext, previous: Iterable[object] = ()) -> None:
-        """Take over the keys of issuers that one of `previous` has from the same source.
+        """Take over the keys of issuers from an authenticator in `previous` with the same key source.
 
-        So a reload works while the issuers are unavailable.
+        So a reload also works while the issuers are unavailable.
         """
         self._clock = shared.reactor
         known = {_source(one.config): one.keys for one in _issuers_of(previous)}
@@ -70,7 +70,7 @@ class OIDCAuthenticator:
         return self._result(unverified, issuer, issuer.keys.cached()) or self._authenticate(unverified, issuer)
 
     def start(self) -> None:
-        """Fetch missing keys, so that the first clients need not wait."""
+        """Fetch missing keys, so that the first clients do not have to wait."""
         for issuer in self._issuers.values():
             issuer.keys.start()
 
@@ -97,7 +97,7 @@ class OIDCAuthenticator:
         return result or _refused(token, "its key is not among those of the issuer")
 
     def _result(self, token: Unverified, issuer: _Issuer, keys: KeySet | None) -> TokenResult | None:
-        """Return the result with these keys; None if there are none, or if the token's is not among them."""
+        """Return the result with these keys; None without keys, or if the token's key is not among them."""
         try:
             algorithm_of(token)
             until = check_claims(token.claims, issuer.config, wall_seconds(self._clock))

@@ -1,1 +1,1 @@
-"""Client certificates (`clientCertificates`): verification, revocation, and the user that a certificate names."""
+"""Authentication by client certificates (`clientCertificates`): verification, revocation, and the user's name."""

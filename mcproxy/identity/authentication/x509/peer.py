@@ -1,8 +1,8 @@
 """The peer of a TLS connection: its client certificate, the intermediates that it sent, and the user that it names.
 
-The handshake only proves that the client has the private key of its certificate; any chain is accepted there. The
-CAs depend on the virtual server of a request, so a TLSPeer is verified later, by each `ClientCertificateVerifier`
-separately, and caches each result while it is valid. The common name is the user, the organizations are its groups.
+The handshake accepts any chain, and only proves that the client has the private key of its certificate. The CAs depend
+on a request's virtual server. So a TLSPeer is verified later, separately by each `ClientCertificateVerifier`, and
+caches each result while it is valid. The common name is the user, the organizations are its groups.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _UID = x509.ObjectIdentifier("1.3.6.1.4.1.57683.2")
 class CertificateUser:
     """The user that a certificate names.
 
-    `authenticated` is None if it names no user; `cause` is the error then, "" if it only lacks a common name.
+    `authenticated` is None if it names no user; then `cause` is the error, "" if only the common name is missing.
     """
 
     __slots__ = ("authenticated", "cause", "common_name")
@@ -76,8 +76,8 @@ def certificate_user(leaf: x509.Certificate) -> CertificateUser:
     )
 
 
-#: Cached results: two for each set of authenticators that requests of one connection use. Reloads and many virtual
-#: servers would otherwise let them grow without bound.
+#: Maximum number of cached results: each set of authenticators that a connection uses needs two. Without this limit
+#: they would grow with reloads and virtual servers.
 _KEPT = 8
 
 
@@ -85,7 +85,7 @@ UNREADABLE = CertificateUser("", None, "it cannot be read")
 
 
 class _Transport(Protocol):
-    """The part of `http.transport.Transport` that is used; only connections with TLS have a chain."""
+    """The used part of `http.transport.Transport`; only TLS connections have a chain."""
 
     is_tls: bool
 
@@ -93,7 +93,7 @@ class _Transport(Protocol):
 
 
 class TLSPeer:
-    """An unverified client certificate; made once for each connection that has one.
+    """An unverified client certificate; one object for each connection with a certificate.
 
     `leaf` is None if the client's certificate cannot be parsed; then no verifier accepts it.
     """
@@ -102,13 +102,13 @@ class TLSPeer:
 
     def __init__(self, leaf: x509.Certificate | None, chain: tuple[x509.Certificate, ...] = ()) -> None:
         self.leaf = leaf
-        self.chain = chain  # intermediates as sent, for building a path to an authority
+        self.chain = chain  # intermediates as sent, for building a path to a CA
         self._user: CertificateUser | None = None
         self._verifications: dict[ClientCertificateVerifier, Verification] = {}
 
     @classmethod
     def of(cls, transport: _Transport) -> TLSPeer | None:
-        """Return the peer of a connection whose handshake is done; None if it sent no certificate."""
+        """Return the peer of a connection after its handshake; None if it sent no certificate."""
         if not transport.is_tls:
             return None
         try:

@@ -1,15 +1,15 @@
-"""Verification of client certificates against a bundle of CAs, by the rules of a kube-apiserver.
+"""Verifies client certificates against a bundle of CAs, by the rules of a kube-apiserver.
 
-A kube-apiserver verifies with Go's `x509.Verify` for the usage clientAuth. OpenSSL builds and verifies the path here
-(signatures, validity, critical extensions, path length, name constraints); Go's further requirements are checked on the
-path that OpenSSL found: extended key usage all the way up, CAs with basicConstraints, no SHA-1 or MD5.
+A kube-apiserver verifies with Go's `x509.Verify` for the usage clientAuth. Here OpenSSL builds and verifies the path
+(signatures, validity, critical extensions, path length, name constraints). Go's further requirements are checked on the
+path that OpenSSL found: extended key usage on the whole path, CAs with basicConstraints, no SHA-1 or MD5.
 
-The paths are those of `net.certificate_paths`: each certificate of the bundle is an anchor, and of several authorities
-with one name any whose key verifies counts.
+The paths are those of `net.certificate_paths`: each certificate of the bundle is an anchor, and of several CAs with the
+same name, any CA whose key verifies the signature is accepted.
 
-Two properties of OpenSSL are left, which are stricter than Go: an authority key identifier that is not the issuer's
-rules that issuer out, and a client certificate with exactly its authority's name counts as self-signed, unless its key
-identifiers differ. Verifying such a certificate without OpenSSL's path would mean to reimplement its checks.
+In two cases OpenSSL stays stricter than Go. A CA is excluded if its key identifier differs from the authority key
+identifier. A client certificate with exactly its CA's name counts as self-signed, unless its key identifiers differ. To
+accept such certificates, OpenSSL's checks would have to be reimplemented.
 
 Source: Go `crypto/x509` verify.go; k8s.io/apiserver `pkg/authentication/request/x509`.
 """
@@ -41,18 +41,17 @@ log = Logger(__name__)
 _BEGIN, _END = b"-----BEGIN X509 CRL-----", b"-----END X509 CRL-----"
 # Revocation of client certificates by lists (CRLs, RFC 5280): `clientCertificates.crlFile`.
 #
-# A certificate is accepted only if a current list of its issuer does not have it: without a list, or with an expired
-# one, its revocation is unknown, so none of that issuer's certificates is accepted. nginx's `ssl_crl` does the same.
-#
-# A list is used if its issuer signed it and it needs no unsupported extension: delta lists, indirect lists, and lists
-# for certain reasons or attribute certificates are not used (5.2.4, 5.2.5).
+# A certificate is accepted only if its issuer has a current list that does not contain it. Without a list, or with an
+# expired list, the revocation status is unknown, so no certificate of this issuer is accepted. nginx's `ssl_crl` does
+# the same. A list is used if its issuer signed it and it has no unsupported critical extension: delta CRLs, indirect
+# CRLs, and CRLs for only some reasons or for attribute certificates are not used (5.2.4, 5.2.5).
 
 _WEAK_HASHES = frozenset({"md5", "sha1"})
 _SIGNATURES_KEPT = 256
 
 
 class RevokedError(Exception):
-    """A certificate is revoked, or its revocation is unknown; `cause` is for operators."""
+    """A certificate is revoked, or its revocation status is unknown; `cause` is for operators."""
 
     def __init__(self, cause: str) -> None:
         super().__init__(cause)
@@ -60,7 +59,7 @@ class RevokedError(Exception):
 
 
 class _List:
-    """One parsed list."""
+    """One parsed CRL."""
 
     __slots__ = ("begin", "crl", "end", "for_authorities", "for_users", "issuer", "serials")
 
@@ -75,10 +74,10 @@ class _List:
 
 
 class RevocationLists:
-    """The lists of one file."""
+    """The CRLs in one file."""
 
     def __init__(self, data: bytes, path: str) -> None:
-        """Read PEM blocks, or one list in DER; raises ValueError if it is neither."""
+        """Parse PEM blocks, or one CRL in DER; raises ValueError for any other data."""
         if _BEGIN in data:
             blocks = [_BEGIN + block.partition(_END)[0] + _END + b"\n" for block in data.split(_BEGIN)[1:]]
             self._lists = [_List(x509.load_pem_x509_crl(block)) for block in blocks]
@@ -89,8 +88,8 @@ class RevocationLists:
         self._is_signed_by = lru_cache(_SIGNATURES_KEPT)(_is_signed_by)
 
     def check(self, path: Sequence[x509.Certificate], now: float) -> tuple[float, float]:
-        """Check every certificate of a verified path, the anchor last. The anchor needs no list, but no list may have
-        it.
+        """Check every certificate of a verified path, the anchor last. The anchor needs no list, but must not be in a
+        list.
 
         Returns the period for which the result is valid; raises RevokedError. Times are seconds since 1970.
         """
@@ -106,7 +105,7 @@ class RevocationLists:
         return since, until
 
     def _current(self, issuer: x509.Certificate, now: float, *, authority: bool) -> _List:
-        """Return the newest list of an issuer; raises RevokedError if it has no current one."""
+        """Return the newest list of an issuer; raises RevokedError if the issuer has no current list."""
         usable = [
             each
             for each in self._lists
@@ -139,7 +138,7 @@ class RevocationLists:
 
 
 def _scope(crl: x509.CertificateRevocationList) -> tuple[bool, bool]:
-    """Return whether a list applies to users' certificates, and to authorities'."""
+    """Return whether a list applies to end-entity certificates, and whether to CA certificates."""
     algorithm = crl.signature_hash_algorithm
     if algorithm is not None and algorithm.name in _WEAK_HASHES:
         return False, False
@@ -174,7 +173,7 @@ def _is_signed_by(listed: _List, issuer: x509.Certificate) -> bool:
         return False
 
 
-#: Certificates that a client may send in addition to its own; Go stops after 100 signatures, no real chain needs five.
+#: Maximum number of sent intermediates; Go stops after 100 signatures, and no real chain needs five.
 MAX_INTERMEDIATES = 10
 
 #: Seconds after which a refusal is verified again: a certificate can become valid.
@@ -188,7 +187,7 @@ _UNKNOWN = "no authority of the bundle issued it"
 class Verification:
     """The result of verifying a peer, valid from `since` until `until` (seconds since 1970, inclusive).
 
-    `cause` is "" if the certificate is valid, else the reason, for operators. `authorities` are the `authority_key`s of
+    `cause` is "" if the certificate is valid, else the reason for operators. `authorities` are the `authority_key`s on
     its path.
     """
 
@@ -209,7 +208,7 @@ class SentCertificates(Protocol):
 
 
 def authority_key(certificate: x509.Certificate) -> bytes:
-    """Return the identity of an authority: its name and key, which stay the same when its certificate is renewed."""
+    """Return the identity of a CA: its name and key, which stay the same when the CA's certificate is renewed."""
     key = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return hashlib.sha256(certificate.subject.public_bytes() + key).digest()
 
@@ -227,14 +226,14 @@ class ClientCertificateVerifier:
         self._revocation = None if crl is None else RevocationLists(crl.data, crl.path)
 
     def verify(self, peer: SentCertificates, now: float) -> Verification:
-        """Verify a peer's certificate at a time (seconds since 1970): half a millisecond; `TLSPeer` caches it."""
+        """Verify a peer's certificate at `now` (seconds since 1970). It takes 0.5 ms; `TLSPeer` caches the result."""
         try:
             return self._verify(peer, now)
         except PathError as refusal:
             return Verification(refusal.cause, now, now + RECHECK)
 
     def _verify(self, peer: SentCertificates, now: float) -> Verification:
-        """Return the validity period and the authorities of a path.
+        """Return the validity period and the CAs of a path.
 
         Raises PathError with the first relevant cause.
         """
@@ -260,7 +259,7 @@ class ClientCertificateVerifier:
         return Verification("", since, until, frozenset(map(authority_key, path[1:] or path)))
 
     def _hold(self, path: list[x509.Certificate], now: float) -> tuple[float, float]:
-        """Return the validity period of a path; raises PathError if a certificate of it is revoked."""
+        """Return the validity period of a path; raises PathError if one of its certificates is revoked."""
         since, until = _validity(path)
         if self._revocation is None:
             return since, until
@@ -286,7 +285,7 @@ def _checked(path: list[x509.Certificate]) -> list[x509.Certificate]:
 
 
 def _check_usage(extensions: x509.Extensions) -> None:
-    """Without extended key usage any use is allowed; otherwise it must allow clientAuth, in authorities as well."""
+    """Check that extended key usage, if present, allows clientAuth, also in CAs; without it any use is allowed."""
     try:
         usages = extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except x509.ExtensionNotFound:
@@ -297,7 +296,7 @@ def _check_usage(extensions: x509.Extensions) -> None:
 
 def _check_authority(certificate: x509.Certificate, extensions: x509.Extensions, *, anchor: bool) -> None:
     if anchor and certificate.version is x509.Version.v1:
-        return  # version 1, without extensions: it is an authority because it is in the bundle
+        return  # version 1 has no extensions: it is a CA because it is in the bundle
     try:
         is_authority = extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except x509.ExtensionNotFound:
@@ -307,7 +306,7 @@ def _check_authority(certificate: x509.Certificate, extensions: x509.Extensions,
 
 
 def _validity(path: list[x509.Certificate]) -> tuple[float, float]:
-    """Return the period in which all certificates of a path are valid."""
+    """Return the period during which all certificates of a path are valid."""
     return (
         max(certificate.not_valid_before_utc.timestamp() for certificate in path),
         min(certificate.not_valid_after_utc.timestamp() for certificate in path),
@@ -315,9 +314,9 @@ def _validity(path: list[x509.Certificate]) -> tuple[float, float]:
 
 
 def certificate_homes(clusters: Iterable[model.ClusterConfig]) -> Mapping[bytes, tuple[str, ...]]:
-    """Return the clusters of each authority in the clusters' `tls.caFile`, by `authority_key`.
+    """Return the clusters of each CA in the clusters' `tls.caFile`, by `authority_key`.
 
-    An authority that all of several clusters have is left out: its names mean the same everywhere.
+    If all of several clusters share a CA, it is left out, since its names have the same meaning everywhere.
     """
     clusters = list(clusters)
     found: dict[bytes, list[str]] = {}
@@ -326,7 +325,7 @@ def certificate_homes(clusters: Iterable[model.ClusterConfig]) -> Mapping[bytes,
         if cluster.tls.ca is None:
             continue
         pem = cluster.tls.ca.data
-        if pem not in read:  # many clusters may have the same file
+        if pem not in read:  # many clusters can have the same file
             read[pem] = _keys(pem)
         for key in read[pem]:
             found.setdefault(key, []).append(cluster.name)
@@ -338,6 +337,6 @@ def _keys(pem: bytes) -> list[bytes]:
     for certificate in read_blocks(pem).certificates:
         try:
             found[authority_key(certificate)] = None
-        except (ValueError, UnsupportedAlgorithm):  # a key of an unknown kind signs no client's certificate
+        except (ValueError, UnsupportedAlgorithm):  # a key of an unknown type cannot have signed a client certificate
             continue
     return list(found)

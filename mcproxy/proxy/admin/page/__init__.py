@@ -1,4 +1,4 @@
-"""The status page: one document without outside assets, made from the status document for each request. Pure.
+"""The status page: one HTML document without external assets, rendered from the status document for each request. Pure.
 
-Imported at the first request for the page: a daemon whose page is not used does without its memory.
+It is imported at the first request for the page, to save memory in daemons whose page is not used.
 """

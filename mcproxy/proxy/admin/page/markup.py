@@ -1,7 +1,7 @@
-"""Makes HTML of which every text is escaped, and texts of numbers. Only what is made here is taken as markup.
+"""Makes HTML with every text escaped, and formats numbers as text. Only markup that is made here stays unescaped.
 
-Texts come from files, clusters and clients. Besides what HTML requires, characters that cannot be seen are replaced:
-control characters, and those that turn the direction of what follows.
+Texts come from files, clusters and clients. In addition to HTML escaping, invisible characters are replaced: control
+characters, and characters that change the text direction.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import re
 from html import escape
 
 _VOID = frozenset({"br", "input", "meta", "path", "line"})
-# Where a line may end besides at spaces and hyphens: within no word, no number, no address.
+# Additional positions for line breaks, other than spaces and hyphens: never within a word, number or address.
 _BREAKS = re.compile(r"(?<=[/@_;=&?+])(?=\w)|(?<=[.:,])(?=[^\W\d])")
 
 
 class Markup(str):
-    """HTML that is safe as it is."""
+    """HTML that needs no escaping."""
 
     __slots__ = ()
 
 
 Content = object
-"""Markup, or anything else, which is shown as text; None is nothing."""
+"""Markup, or any other value, which is shown as text; None is shown as nothing."""
 
 EMPTY = Markup("")
 
@@ -39,7 +39,7 @@ def text(value: Content) -> Markup:
 
 
 def breakable(value: Content) -> Markup:
-    """Return a text (a name, an address, a cause) whose lines may end behind its punctuation, and within no word."""
+    """Return a text (a name, an address, a cause) with possible line breaks after punctuation, never within a word."""
     if value is None or isinstance(value, Markup):
         return text(value)
     return Markup("<wbr>".join([text(piece) for piece in _BREAKS.split(str(value))]))
@@ -59,11 +59,11 @@ def tag(element: str, /, *content: Content, **attributes: Content) -> Markup:
 
 
 def join(*content: Content) -> Markup:
-    """Return several pieces of content, one behind the other."""
+    """Return the concatenation of several pieces of content."""
     return Markup("".join([text(each) for each in content]))
 
 
-# Numbers, sizes and times as people read them. None, what is not known, is a dash. Pure.
+# Numbers, sizes and times in human-readable form. None (unknown) is a dash. Pure.
 
 UNKNOWN = "\N{EN DASH}"
 
@@ -77,7 +77,7 @@ def count(value: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """Return a number with three digits that matter: ``0.25``, ``12.3``, ``1,234``."""
+    """Return a number with three significant digits: ``0.25``, ``12.3``, ``1,234``."""
     if value is None:
         return UNKNOWN
     if value >= 100 or value == int(value):
@@ -98,7 +98,7 @@ def size(value: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """Return a short time: ``3 ms``, ``0.42 s``, ``12 s``; a long one as `duration`."""
+    """Return a short time as ``3 ms``, ``0.42 s``, ``12 s``, and a long time as `duration` does."""
     if value is None:
         return UNKNOWN
     if value >= _MINUTE:
@@ -130,5 +130,5 @@ def instant(value: str | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """Return a part of one as per cent."""
+    """Return a fraction of 1 as a percentage."""
     return UNKNOWN if value is None else f"{value * 100:.0f} %"

@@ -1,8 +1,8 @@
-"""The whole page: its frame, and the sections of a view. Pure, but for reading style and script.
+"""Renders the whole page: its frame, and the sections of a view. Pure, except that it reads style and script files.
 
-It works without script: views, pages and orders of tables are links, the search is a form. With it, the same page is
-asked for again every few seconds, with the hashes of the sections that are there: the answer has those that differ, and
-of these the rows that differ are replaced. There is one way to render a value, and it escapes.
+The page works without script: views, table pages and sort orders are links, and the search is a form. The script
+requests the page again every few seconds with the hashes of its sections. The answer has the sections that differ, and
+the script replaces the rows that differ in them. There is only one way to render a value, and it escapes the value.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ _TITLES = {
 
 
 def render(status: Status, served: Collection[str], now: str, query: Query | None = None) -> Iterator[str]:
-    """Yield the page of a status document of the time `now` (RFC 3339), in pieces of some milliseconds each.
+    """Yield the page of a status document at the time `now` (RFC 3339), in pieces that take some milliseconds each.
 
-    It links to those of the paths `served` that are views of the same.
+    It links to the paths in `served` that are other views of the state.
     """
     query = query or Query()
     found = problems(status)
@@ -135,7 +135,7 @@ def render_requests(document: dict[str, Any], served: Collection[str], now: str,
 
 
 def _section(key: str, content: Markup, query: Query) -> Markup:
-    """Return a section; of one that the asker has, only that it is the same."""
+    """Return a section; if the client already has it, return only a note that it is unchanged."""
     code = blake2s(content.encode(), digest_size=6).hexdigest()
     if query.known is not None and query.known.get(key) == code:
         return tag("section", id=key, data_hash=code, data_same=True)

@@ -1,6 +1,6 @@
-"""Tables as HTML: searched, sorted and paged; rows become cards on a narrow screen. Pure.
+"""Renders tables as HTML with search, sorting and paging; rows become cards on a narrow screen. Pure.
 
-Only the rows that are shown are made into markup.
+Only the shown rows are rendered.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from mcproxy.proxy.admin.page.query import Query
 GOOD, WARN, BAD, PLAIN = "good", "warn", "bad", "plain"
 
 SIZE = 20
-"""Rows of a page."""
-_FEW = 2  # columns of text that a screen of medium width has room for; with more, rows become cards there
+"""Maximum rows of a table page."""
+_FEW = 2  # text columns that fit on a screen of medium width; with more, rows become cards there
 _SIGNS = {GOOD: "●", WARN: "▲", BAD: "✖", PLAIN: "○"}
 
 
 class PageTable:
-    """A table of the status document on the page: the columns of a place, first the one that names a row."""
+    """A table of the status document on the page, with the columns for `at`; the first column names the row."""
 
     def __init__(
         self, table: Table, document: Document, at: At = At.PAGE, link: Callable[[Entry], str] | None = None
     ) -> None:
-        """`link` returns the address to which the name of a row leads."""
+        """`link` returns the address to which a row's name is linked."""
         name = table.columns[table.name]
         self.columns = [name, *(column for column in table.columns if column is not name and column.at & at)]
         self.entries = list(table.entries(document))
@@ -35,7 +35,7 @@ class PageTable:
         self._link = link
 
     def render(self, query: Query, size: int = SIZE) -> Markup:
-        """Return one page of it."""
+        """Return one page of the table."""
         key = self.table.key
         entries = self._sorted(self._found(query), query.sorts.get(key, ""))
         last = max(1, -(-len(entries) // size))
@@ -150,7 +150,7 @@ def _opening(column: Column) -> str:
 
 
 def mark(kind: str, words: Content) -> Markup:
-    """Return a state: a sign and a colour, and words, which are enough by themselves."""
+    """Return a state as a sign, a colour and words; the words alone are sufficient."""
     sign = tag("span", _SIGNS[kind], aria_hidden="true")
     return tag("span", sign, Markup("&nbsp;"), words, class_=f"mark {kind}")
 

@@ -1,7 +1,7 @@
-"""What a request for the page asks for: the view, a search, the order and page of each table. Pure.
+"""Parses the query of a request for the page: the view, a search, the sort order and page of each table. Pure.
 
-Unknown parameters and values are as if they were not there: a link of another version shows something, too. Everything
-is in the query of the address, so the page works without script, and a link shows to another what it shows here.
+Unknown parameters and values are ignored, so that a link from another program version works, too. The query contains
+the whole state of the page, so the page works without script, and a link shows the same to other users.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-_LONGEST = 8192  # bytes of a query
+_LONGEST = 8192  # maximum bytes of a query
 _FIELDS = 100
-_SEARCH = 100  # characters
+_SEARCH = 100  # maximum characters of a search
 _PAGES = 10**6
 
 
@@ -24,17 +24,17 @@ class Query:
     view: str = ""
     """Name of the view; "" is the first one."""
     search: str = ""
-    """Only rows with this text."""
+    """Show only rows with this text."""
     only_problems: bool = False
-    """Only rows that need attention."""
+    """Show only rows that need attention."""
     sorts: Mapping[str, str] = field(default_factory=dict)
-    """By table: the key of a column, behind a minus sign with the greatest first."""
+    """By table: the key of the sort column; a minus sign before the key sorts in descending order."""
     pages: Mapping[str, int] = field(default_factory=dict)
     """By table: the number of the page, from 1."""
     measure: str = ""
-    """What senders are ranked by."""
+    """The value by which senders are ranked."""
     known: Mapping[str, str] | None = None
-    """The sections that the asker has, with their hashes: it wants those that differ. None: it wants the whole page."""
+    """The hashes of the sections that the client has: it requests only sections that differ. None: the whole page."""
 
     def link(self, **changes: Any) -> str:
         """Return the query of this request with some changes, for a link within the page."""
@@ -51,7 +51,7 @@ class Query:
         return path if query == "?" else path + query
 
     def sorted_by(self, table: str, key: str) -> str:
-        """Return the link that sorts a table, from its first page on."""
+        """Return the link that sorts a table and shows its first page."""
         return self.link(sorts={**self.sorts, table: key}, pages={**self.pages, table: 1})
 
     def at_page(self, table: str, page: int) -> str:
@@ -60,7 +60,7 @@ class Query:
 
 
 def parse(raw: bytes) -> Query:
-    """Return what the query of a target asks for."""
+    """Parse the query of a target."""
     try:
         given = parse_qsl(
             raw[:_LONGEST].decode("latin-1"), keep_blank_values=True, max_num_fields=_FIELDS, errors="replace"

@@ -30,7 +30,7 @@ from mcproxy.proxy.admin.page.query import Query
 
 _WIDTH, _HEIGHT = 360, 72
 
-# Charts as inline SVG: one line over the last minutes, with axes, and its newest and highest value in words. Pure.
+# Charts as inline SVG: one line over the last minutes, with axes, and its newest and highest value as text. Pure.
 
 Values = Sequence[float | None]
 
@@ -79,7 +79,7 @@ def _chart(title: str, values: Values, shown: Callable[[float | None], str], ste
 
 
 def above(value: float, unit: int = 1000) -> float:
-    """Return the end of an axis for a greatest value: 1, 2 or 5 times a power of ten of a unit (1000, or 1024)."""
+    """Return the end of an axis for a maximum value: 1, 2 or 5 times a power of ten of a unit (1000, or 1024)."""
     if value <= 0:
         return 1.0
     power = float(unit) ** math.floor(math.log(value, unit))
@@ -92,7 +92,7 @@ def above(value: float, unit: int = 1000) -> float:
 
 
 def _points(values: Values, top: float) -> list[list[tuple[float, float]]]:
-    """Return the points of each unbroken stretch: where nothing is known the line is interrupted."""
+    """Return the points of each continuous segment; the line is interrupted where values are unknown."""
     across = _WIDTH / max(1, len(values) - 1)
     stretches: list[list[tuple[float, float]]] = [[]]
     for index, value in enumerate(values):
@@ -122,9 +122,9 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
 Status = dict[str, Any]
 
 _FIRST_PROBLEMS = 8
-"""Problems of the overview; the others are in a separate view."""
+"""Maximum number of problems in the overview; the others are in a separate view."""
 _FEW = 10
-"""Rows of a table of the overview."""
+"""Maximum rows of a table in the overview."""
 _FEWEST = 5
 _DAY = 86400
 _LINES = 100
@@ -132,7 +132,7 @@ _LINES = 100
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What sections are made of."""
+    """The input for rendering sections."""
 
     status: Status
     problems: list[StatusProblem]
@@ -145,7 +145,7 @@ class Section:
     title: str
     content: Callable[[Made], Markup]
     more: str = ""
-    """The view that has all of it."""
+    """The view that shows the section completely."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ def _rows(table: Table, made: Made, size: int = SIZE, at: At = At.PAGE) -> Marku
 
 
 def _section(table: Table, title: str = "", size: int = SIZE, at: At = At.PAGE, more: str = "") -> Section:
-    """Return the section of a table, under the label of that, if it has no other title."""
+    """Return the section of a table; its default title is the table's label."""
     return Section(table.key, title or table.label, lambda made: _rows(table, made, size, at), more)
 
 
@@ -211,7 +211,7 @@ def _problems(made: Made) -> Markup:
 
 
 def _summary(made: Made) -> Markup:
-    """Return the figures that matter most."""
+    """Return the most important figures."""
     status = made.status
     every = status.get("clusters") or ()
     counts = [endpoint_counts(each) for each in every]
@@ -247,14 +247,14 @@ def _rates(made: Made) -> Markup:
     return charts(history) if history else EMPTY
 
 
-# -- sections that are no table alone --
+# -- sections that are more than a table --
 
 _MEASURES = {"requests": "requests", "bytes": "bytes", "cpuSeconds": "processor time", "refused": "refused requests"}
 _LIMIT = "How to limit one of them: mcproxy docs admin#who-sends-most."
 
 
 def _senders(made: Made, size: int) -> Markup:
-    """Return a table of each kind, those first that have most of what the reader has chosen."""
+    """Return a table for each kind of sender, ranked by the value that the reader has chosen."""
     status, query = made.status, made.query
     found = status.get("senders") or {}
     measure = query.measure if query.measure in MEASURES else MEASURES[0]
@@ -277,7 +277,7 @@ def _senders(made: Made, size: int) -> Markup:
 
 
 def _flow_controls(made: Made) -> Markup:
-    """Return limits and their use, and how those over replicas are counted."""
+    """Return limits and their use, and how limits over several replicas are counted."""
     rows, state = _rows(FLOW_CONTROLS, made), made.status.get("sharedState")
     if not state:
         return rows
@@ -286,7 +286,7 @@ def _flow_controls(made: Made) -> Markup:
 
 
 def _reviews(made: Made) -> Markup:
-    """Return who is asked about tokens and rights, and what is cached of it."""
+    """Return the reviewers of tokens and rights, and their caches."""
     status = made.status
     caches, found = status.get("caches") or {}, status.get("reviews") or {}
     shown: list[tuple[str, Content]] = [(f"Cached {key}", markup.count(value)) for key, value in caches.items()]
@@ -301,7 +301,7 @@ def facts(shown: list[tuple[str, Content]]) -> Markup:
 
 
 def _reload(made: Made) -> Markup:
-    """Return the configuration in force, and what the last reload did."""
+    """Return the configuration in force, and the result of the last reload."""
     status = made.status
     last = status.get("lastReload")
     shown: list[tuple[str, Content]] = [
@@ -379,18 +379,18 @@ VIEWS = (
     PageView("daemon", "Daemon", (_section(PROCESSES), Section("reload", "Last reload", _reload))),
     PageView("problems", "Problems", (Section(_PROBLEMS.key, _PROBLEMS.label, _problems),), lambda status: False),
 )
-"""In the order of the navigation; the last one is reached from the overview."""
+"""The views in the order of the navigation; the last one is linked from the overview."""
 
 _VIEW_OF = {section.key: view.name for view in reversed(VIEWS[1:]) for section in view.sections}
 
 
 def chosen(query: Query) -> PageView:
-    """Return the view that a request asks for; the first one if there is no such."""
+    """Return the requested view, or the first view if the name is unknown."""
     return next((view for view in VIEWS if view.name == query.view), VIEWS[0])
 
 
 def linked(made: Made, section: Section) -> Markup:
-    """Return a section's content, with a link to all of it where it has only some."""
+    """Return a section's content; if it is incomplete, add a link to the complete view."""
     content = section.content(made)
     if not section.more:
         return content
