@@ -15,7 +15,7 @@ from mcproxy.aggregate.authorization import MemberAuthorizer
 from mcproxy.aggregate.cache.event_log import MemoryBudget
 from mcproxy.aggregate.discovery.api_services import ServedGroupVersion
 from mcproxy.aggregate.discovery.discovery_handler import AggregateDiscovery
-from mcproxy.aggregate.discovery.merge_cache import Shown
+from mcproxy.aggregate.discovery.merge_cache import VisibleClusters
 from mcproxy.aggregate.discovery.service_sources import Services, ServiceSources
 from mcproxy.aggregate.discovery.service_visibility import ServiceVisibility
 from mcproxy.aggregate.last_decisions import StaleReviewers
@@ -24,7 +24,7 @@ from mcproxy.aggregate.reflector.member import Member, renew
 from mcproxy.aggregate.view.scope import Scope
 from mcproxy.aggregate.watch.changes import CHANGES_BUDGET
 from mcproxy.aggregate.watch.scheduler import WatchScheduler
-from mcproxy.aggregate.writes.held_bodies import HeldBodies
+from mcproxy.aggregate.writes.held_bodies import BodyBuffers
 from mcproxy.config import model
 from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.requests.coroutines import InThread
@@ -55,7 +55,7 @@ class Aggregates:
         self._state, self._reflectors = caches.saved, caches.reflectors
         caches.layouts = self._histories
         changes = MemoryBudget(CHANGES_BUDGET)
-        scheduler, bodies = WatchScheduler(clock), HeldBodies(clock)
+        scheduler, bodies = WatchScheduler(clock), BodyBuffers(clock)
         self._parts = SharedParts(clock, shared.random, self._reflectors, scheduler, changes, in_thread, bodies)
         self._clock = clock
         self._in_thread = in_thread
@@ -310,7 +310,7 @@ class ServerDocuments:
         clusters, left_out = await reads.discoverable(request, alone.name)
         request.leave_out(left_out)
         await renew((alone,), self._clock)
-        if not await self._discovery.serve(request, Shown(clusters)):
+        if not await self._discovery.serve(request, VisibleClusters(clusters)):
             raise StatusError(404, "the server could not find the requested resource", details={})
 
     def follow_aggregate(

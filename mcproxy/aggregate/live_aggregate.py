@@ -13,7 +13,7 @@ from mcproxy.aggregate.authorization import MemberAuthorizer, ViewAuthorizer
 from mcproxy.aggregate.cache.event_log import MemoryBudget
 from mcproxy.aggregate.discovery.discovery_handler import AggregateDiscovery
 from mcproxy.aggregate.discovery.merge import BUILT_IN_GROUPS
-from mcproxy.aggregate.discovery.merge_cache import Shown
+from mcproxy.aggregate.discovery.merge_cache import VisibleClusters
 from mcproxy.aggregate.freshness import Freshness, FreshnessWaiter
 from mcproxy.aggregate.reads.reads import Reads
 from mcproxy.aggregate.reflector.member import rediscover, renew
@@ -21,7 +21,7 @@ from mcproxy.aggregate.reflector.reflectors import Reflectors
 from mcproxy.aggregate.view.aggregate_views import AggregateViews, LeftOutResource
 from mcproxy.aggregate.watch.scheduler import WatchScheduler
 from mcproxy.aggregate.watch.watch_handler import WatchHandler, WatchSettings
-from mcproxy.aggregate.writes.held_bodies import HeldBodies
+from mcproxy.aggregate.writes.held_bodies import BodyBuffers
 from mcproxy.aggregate.writes.write_handler import WriteHandler
 from mcproxy.config.model.aggregates import UnavailableMembers
 from mcproxy.kube.query_parameters import check_timeout, parse_query
@@ -57,7 +57,7 @@ class SharedParts:
     """The memory budget of the changes that are queued for watches."""
     in_thread: InThread
     """Calls a function with arguments in a thread."""
-    bodies: HeldBodies
+    bodies: BodyBuffers
     """The request bodies that are read completely before the request is handled."""
 
 
@@ -283,7 +283,7 @@ class RequestRouter:
             undecided = any(each.undecided for each in (*request.left_out, *left_out))
             if first in ("api", "apis"):
                 await renew(self._views.members, self._clock)
-            mine = await discovery.serve(request, Shown(clusters, undecided=undecided))
+            mine = await discovery.serve(request, VisibleClusters(clusters, undecided=undecided))
         else:
             mine = False
         if not mine:

@@ -230,7 +230,8 @@ class Availability:
         """Return the backend's resource version after which clients know all API services of a server; None if unknown.
 
         A client with an older version may know removed API services, or miss new ones. The same is true for a client
-        with exactly this version, which the backend may have had for long, unless it got it here (`got_floor`).
+        with exactly this version, which the backend may have had for long, unless it got it here
+        (`got_minimum_version`).
         """
         return self._floors.get(server)
 
@@ -246,7 +247,7 @@ class Availability:
             if len(clients) > _MAX_FLOOR_CLIENTS:
                 del clients[next(iter(clients))]
 
-    def got_floor(self, server: str, client: str) -> bool:
+    def got_minimum_version(self, server: str, client: str) -> bool:
         """Whether a client has got exactly the floor's version from here."""
         return client in self._floor_clients.get(server, {})
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mcproxy.config import model
 from mcproxy.kube.status import StatusError, retry_after
-from mcproxy.proxy.admin.recent import CachedCall
+from mcproxy.proxy.admin.cached_call import CachedCall
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IReactorTime

@@ -39,7 +39,7 @@ from mcproxy.upstream.upstream_context import UpstreamContext
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.discovery.service_visibility import ServiceVisibility
-    from mcproxy.aggregate.writes.held_bodies import HeldBodies
+    from mcproxy.aggregate.writes.held_bodies import BodyBuffers
     from mcproxy.observe.audit.log import AuditLog
     from mcproxy.observe.spans import Spans
     from mcproxy.proxy.audit_trail import RequestAuditor
@@ -81,7 +81,7 @@ class ProcessResources:
     """The parts of Admin listeners; None in a process without listeners."""
     batch: RequestBatch[Request] | None = None
     """Passes requests to metrics and logs; None if requests are not recorded."""
-    review_bodies: HeldBodies | None = None
+    review_bodies: BodyBuffers | None = None
     """The budget for bodies of reviews from API servers; None in a process without listeners."""
     ingresses: LazyIngresses | None = None
     """None in a process without listeners."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred, TimeoutError
 from twisted.logger import Logger
 
-from mcproxy.aggregate.writes.held_bodies import HeldBodies
+from mcproxy.aggregate.writes.held_bodies import BodyBuffers
 from mcproxy.config import model
 from mcproxy.daemon import process_setup
 from mcproxy.daemon.lazy_parts import LazyIngresses, LazyMemberCaches
@@ -107,7 +107,7 @@ class SingleProcessService:
             parts.limit_tables,
             None if parts.admin is None else self._admin_parts(parts.admin),
             self._batch,
-            HeldBodies(reactor, review_api.TOTAL, review_api.SHARE),
+            BodyBuffers(reactor, review_api.TOTAL, review_api.SHARE),
             self._ingresses,
             self._services,
         )

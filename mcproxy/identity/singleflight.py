@@ -44,7 +44,7 @@ class Waiter(Protocol):
         """Called when the waiter is removed from the queue in favour of a key with fewer waiters."""
 
 
-class FairPlaces:
+class FairSemaphore:
     """The places of one server."""
 
     __slots__ = (
@@ -228,7 +228,7 @@ class ReviewLoad(NamedTuple):
 class SingleFlight(Generic[K, V]):
     """Calls by key; each call runs when it gets one of `places`."""
 
-    def __init__(self, clock: IReactorTime, places: FairPlaces, *, timeout: float) -> None:
+    def __init__(self, clock: IReactorTime, places: FairSemaphore, *, timeout: float) -> None:
         """`timeout` is in seconds, and includes the wait for a place."""
         self._clock = clock
         self._timeout = timeout
@@ -275,7 +275,7 @@ class _Call(Generic[V]):
 
     def __init__(
         self,
-        places: FairPlaces,
+        places: FairSemaphore,
         function: Callable[[], Coroutine[Deferred[Any], Any, V]],
         finished: Callable[[V | Failure], None],
         timeout: float,

@@ -154,7 +154,7 @@ class APIServiceObjects:
                 return
         floor, number = known.floor(self._server), _number(version)
         if resumes and not options.initial_events and floor is not None and number is not None:
-            proven = number > floor or (number == floor and known.got_floor(self._server, _client(request)))
+            proven = number > floor or (number == floor and known.got_minimum_version(self._server, _client(request)))
             if not proven:
                 raise expired(f"too old resource version: {version} ({floor})")
         services = tuple(self._services.values())

@@ -308,7 +308,7 @@ def refuse_unavailable(request: Request, service: APIService, known: Availabilit
         raise refusal
 
 
-async def user_told(request: Request, server: VirtualServer, plan: Plan) -> UserInfo:
+async def user_for_api_service(request: Request, server: VirtualServer, plan: Plan) -> UserInfo:
     """Return the user for an API service, without system:masters if the backend does not get this group."""
     grant = server.masters_grants.get(plan.authority)
     if grant is None or plan.cluster.name == plan.authority:

@@ -43,7 +43,7 @@ from mcproxy.proxy.filters import (
     choose_plan,
     impersonate,
     refuse_unavailable,
-    user_told,
+    user_for_api_service,
     while_connected,
 )
 from mcproxy.proxy.forward import Forward
@@ -215,7 +215,7 @@ class Pipeline:
                 return
             user = request.user
             if request.api_service is not None and MASTERS in user.groups:
-                user = await user_told(request, server, plan)
+                user = await user_for_api_service(request, server, plan)
             forward = Forward(request, plan, target, user)
             waiting = forward.send()
             if waiting is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 
-from mcproxy.aggregate.writes.held_bodies import HeldBodies
+from mcproxy.aggregate.writes.held_bodies import BodyBuffers
 from mcproxy.http.messages import Header, split_fields
 from mcproxy.identity.authorization.attributes import attributes_of
 from mcproxy.identity.review_api import review_body
@@ -50,7 +50,7 @@ class ReviewAPI:
 
     __slots__ = ("_bodies", "_clock", "_reviewer", "_server", "home")
 
-    def __init__(self, server: str, reviewer: ServerReviewer, bodies: HeldBodies, clock: IReactorTime) -> None:
+    def __init__(self, server: str, reviewer: ServerReviewer, bodies: BodyBuffers, clock: IReactorTime) -> None:
         """`server` is the server's name; all servers of the process share `bodies`."""
         self._server = server
         self._reviewer = reviewer

@@ -9,7 +9,7 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred
 
 from mcproxy.aggregate.authorization import MemberAuthorizer
-from mcproxy.aggregate.discovery.merge_cache import NOTHING, Shown
+from mcproxy.aggregate.discovery.merge_cache import NOTHING, VisibleClusters
 from mcproxy.aggregate.live_aggregate import RequestRouter
 from mcproxy.aggregate.view.scope import Difference
 from mcproxy.config import model
@@ -141,7 +141,7 @@ class Discovery:
     def __init__(self, rooms: Rooms) -> None:
         self.rooms = rooms
 
-    async def serve(self, request: Any, shown: Shown = NOTHING) -> bool:
+    async def serve(self, request: Any, shown: VisibleClusters = NOTHING) -> bool:
         self.rooms.called.append(("discovery", tuple(shown.clusters)))
         return self.rooms.is_discovery
 

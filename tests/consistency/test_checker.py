@@ -488,8 +488,8 @@ def test_what_was_added_and_removed_before_the_list_of_a_difference_never_comes(
     assert world.checker.behind() == {}
     world.change("east", "f", "ADDED")
     assert "it claims 9 of east, and ADDED ('n', 'f') at 9 has not come" in world.wrong(world.marked(9, 2, later=6.0))
-    lacks = begin[0], begin[1], world.marked(8, 2)
-    assert "('n', 'd') at 6 has not come" in world.wrong(*lacks)
+    is_awaiting = begin[0], begin[1], world.marked(8, 2)
+    assert "('n', 'd') at 6 has not come" in world.wrong(*is_awaiting)
 
 
 def test_what_has_left_the_selection_comes_with_its_last_change_in_a_difference(world: World) -> None:

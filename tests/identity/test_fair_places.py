@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.identity.singleflight import FairPlaces, NoRoomError
+from mcproxy.identity.singleflight import FairSemaphore, NoRoomError
 
 
 class Room:
@@ -13,7 +13,7 @@ class Room:
 
     def __init__(self, number: int, *, share: int = 1000, max_waiting: int = 1000) -> None:
         self.now = 0.0
-        self.places = FairPlaces(number, share=share, max_waiting=max_waiting, seconds=lambda: self.now)
+        self.places = FairSemaphore(number, share=share, max_waiting=max_waiting, seconds=lambda: self.now)
         self.inside: list[str] = []
         self.served: list[str] = []
         self.evicted: list[str] = []

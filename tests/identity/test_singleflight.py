@@ -8,13 +8,13 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
-from mcproxy.identity.singleflight import FairPlaces, SingleFlight, SingleFlightError
+from mcproxy.identity.singleflight import FairSemaphore, SingleFlight, SingleFlightError
 from tests.support.clock import Clock
 
 
-def places(number: int, **more: Any) -> FairPlaces:
+def places(number: int, **more: Any) -> FairSemaphore:
     usual: dict[str, Any] = {"share": number, "max_waiting": 1000, "seconds": Clock().seconds}
-    return FairPlaces(number, **{**usual, **more})
+    return FairSemaphore(number, **{**usual, **more})
 
 
 class Calls:

@@ -11,7 +11,7 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred
 
 from mcproxy.aggregate.request import AggregatedRequest, LeftOut
-from mcproxy.aggregate.writes.held_bodies import DEADLINE, HeldBodies
+from mcproxy.aggregate.writes.held_bodies import DEADLINE, BodyBuffers
 from mcproxy.config import model
 from mcproxy.config.model import FlowControl, FlowControlType, Per, UpstreamIdentity
 from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
@@ -542,7 +542,7 @@ class TestReaching:
         ],
     )
     async def test_a_body_that_was_read_goes_on_as_one_that_was_not(self, harness: Harness, answer: bytes) -> None:
-        bench, bodies = Bench(harness), HeldBodies(cast(Any, Clock()))
+        bench, bodies = Bench(harness), BodyBuffers(cast(Any, Clock()))
         await bench.serve()
         upstream = bench.upstreams["west"]
         upstream.reply = always(answer)
@@ -691,7 +691,7 @@ async def test_unfinished_bodies_are_bounded_over_all_connections_and_given_back
     """60 of them took 170 MB, for as long as their clients liked."""
     bench, clock = Bench(harness), Clock()
     await bench.serve()
-    bodies = HeldBodies(cast(Any, clock), total=4 * 1024 * 1024, share=3 * 1024 * 1024)
+    bodies = BodyBuffers(cast(Any, clock), total=4 * 1024 * 1024, share=3 * 1024 * 1024)
 
     async def read(request: AggregatedRequest) -> None:
         held = bodies.of(request.user_for("east").name)

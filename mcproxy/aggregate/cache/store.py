@@ -181,16 +181,16 @@ class Store:
     @property
     def presumed_version(self) -> int:
         """The version that the store has reached, or is presumed to have reached (`presume`)."""
-        return self.version if self.lacks(self._presumed) else max(self.version, self._presumed)
+        return self.version if self.is_awaiting(self._presumed) else max(self.version, self._presumed)
 
-    def owe(self, version: int) -> None:
+    def expect_version(self, version: int) -> None:
         """Note that the collection changed at `version`, according to the member's answer to a write. Until this change
         arrives, `version` and later versions are not presumed to be seen.
         """
         self._owed = max(self._owed, version)
 
-    def lacks(self, version: int) -> bool:
-        """Whether a change up to `version` is known to be still missing (`owe`)."""
+    def is_awaiting(self, version: int) -> bool:
+        """Whether a change up to `version` is known to be still missing (`expect_version`)."""
         return self.version < self._owed <= version
 
     async def when_current(self, version: int, timeout: float) -> bool:

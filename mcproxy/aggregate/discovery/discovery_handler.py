@@ -18,7 +18,7 @@ from mcproxy.aggregate.discovery.documents import (
     VersionUnavailable,
 )
 from mcproxy.aggregate.discovery.last_read import LastRead
-from mcproxy.aggregate.discovery.merge_cache import NOTHING, AggregateMerges, Merge, Shown
+from mcproxy.aggregate.discovery.merge_cache import NOTHING, AggregateMerges, Merge, VisibleClusters
 from mcproxy.aggregate.discovery.openapi import OpenAPI
 from mcproxy.aggregate.discovery.responses import (
     PRIVATE,
@@ -80,7 +80,7 @@ class AggregateDiscovery:
         """Stop: the aggregate was removed."""
         self._merges.stop()
 
-    async def serve(self, request: AggregatedRequest, shown: Shown = NOTHING) -> bool:
+    async def serve(self, request: AggregatedRequest, shown: VisibleClusters = NOTHING) -> bool:
         """Answer the request if its path is one of this package, else return False.
 
         The paths are /api, /apis, groups and group-versions, /openapi, /version, the probes and `/`. `shown` are the
@@ -121,7 +121,7 @@ class AggregateDiscovery:
         """
         if b"fieldSelector" not in request.target:
             return None
-        schema = await self._openapi.schema(self._merges, Shown(request.members), resource)
+        schema = await self._openapi.schema(self._merges, VisibleClusters(request.members), resource)
         return None if schema is None else schema.has
 
     def _serve_probe(self, request: AggregatedRequest, probe: str, check: str) -> None:
@@ -137,7 +137,7 @@ class AggregateDiscovery:
         else:
             send_text(request, answer[1], status=answer[0])
 
-    async def _serve_paths(self, request: AggregatedRequest, shown: Shown) -> None:
+    async def _serve_paths(self, request: AggregatedRequest, shown: VisibleClusters) -> None:
         """Answer `/` with the paths that are served."""
         await self._merges.ready()
         merge = self._merges.of(shown)
@@ -167,7 +167,7 @@ def is_discovery(segments: list[str]) -> bool:
     return segments[:1] == ["apis"] and len(segments) <= 3
 
 
-def serve_groups(request: AggregatedRequest, merge: Merge, segments: list[str], shown: Shown) -> None:
+def serve_groups(request: AggregatedRequest, merge: Merge, segments: list[str], shown: VisibleClusters) -> None:
     """Answer a discovery path. Raises StatusError 404, 405, 406.
 
     A path that is missing in the merge of the `shown` clusters is 404 unless another cluster can have it.

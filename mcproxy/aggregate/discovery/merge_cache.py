@@ -45,7 +45,7 @@ _POLL = 0.05  # seconds between two polls of members that are being read for the
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class VisibleClusters:
     """The clusters (members and primary) whose documents a user may see at a discovery path. `undecided`: another
     cluster, which may have more resources, could not be asked. `services` are the API services that the user may
     discover; `undecided_services` are API services for which the authorization is unknown.
@@ -61,7 +61,7 @@ class Shown:
         return self.undecided or any(each == group for each, _ in self.undecided_services)
 
 
-NOTHING = Shown(())
+NOTHING = VisibleClusters(())
 
 
 class Merge:
@@ -196,7 +196,7 @@ class AggregateMerges:
             if timer.active():
                 timer.cancel()
 
-    def of(self, shown: Shown) -> Merge:
+    def of(self, shown: VisibleClusters) -> Merge:
         """Return the merge of the clusters and API services that a request's user may discover."""
         sources = [source for source in self.sources if source.name in shown.clusters]
         names = tuple(source.name for source in sources)

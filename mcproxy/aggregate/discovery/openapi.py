@@ -17,7 +17,7 @@ from twisted.internet.defer import DeferredLock
 from twisted.internet.interfaces import IReactorTime
 
 from mcproxy.aggregate.discovery.last_read import LastRead
-from mcproxy.aggregate.discovery.merge_cache import AggregateMerges, Shown
+from mcproxy.aggregate.discovery.merge_cache import AggregateMerges, VisibleClusters
 from mcproxy.aggregate.discovery.openapi_documents import (
     CompressedDocument,
     DocumentCache,
@@ -93,7 +93,7 @@ class OpenAPI:
 
     # -- v3 --------------------------------------------------------------------------------------------------
 
-    async def published(self, merges: AggregateMerges, shown: Shown) -> dict[str, Published]:
+    async def published(self, merges: AggregateMerges, shown: VisibleClusters) -> dict[str, Published]:
         """Return the v3 documents by path, for a request whose user may discover the `shown` clusters."""
         self._follow(merges)
         owners = merges.of(shown).merged.owners
@@ -175,7 +175,7 @@ class OpenAPI:
         quoted = b'"%b"' % (hash_.encode() or etag)
         return CompressedDocument(zipped, length, quoted, wall_seconds(self._clock))
 
-    async def schema(self, merges: AggregateMerges, shown: Shown, resource: APIResource) -> SchemaNode | None:
+    async def schema(self, merges: AggregateMerges, shown: VisibleClusters, resource: APIResource) -> SchemaNode | None:
         """Return the published schema of a resource's kind; None where it is unknown or cannot be read now."""
         gvr = resource.gvr
         path = gvr.group_version_path.removeprefix("/")
@@ -199,7 +199,7 @@ class OpenAPI:
     # -- v2 --------------------------------------------------------------------------------------------------
 
     async def document_v2(
-        self, merges: AggregateMerges, shown: Shown, form: str, *, partial: bool = False
+        self, merges: AggregateMerges, shown: VisibleClusters, form: str, *, partial: bool = False
     ) -> CompressedDocument:
         """Return the v2 document, as JSON or V2_PROTOBUF. Raises MemberError, DiscoveryError and NoSuchForm.
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from mcproxy.aggregate.discovery.merge_cache import AggregateMerges, Shown
+from mcproxy.aggregate.discovery.merge_cache import AggregateMerges, VisibleClusters
 from mcproxy.aggregate.discovery.openapi import JSON, V2_PROTOBUF, V3_PROTOBUF, DocumentChanged, NoSuchForm, OpenAPI
 from mcproxy.aggregate.discovery.openapi_documents import CompressedDocument, write_index
 from mcproxy.aggregate.discovery.responses import (
@@ -48,7 +48,7 @@ _OLD_NAMES = {V2_PROTOBUF: "v2@v1.0", V3_PROTOBUF: "v3@v1.0"}
 
 
 async def serve(
-    request: AggregatedRequest, openapi: OpenAPI, merges: AggregateMerges, segments: list[str], shown: Shown
+    request: AggregatedRequest, openapi: OpenAPI, merges: AggregateMerges, segments: list[str], shown: VisibleClusters
 ) -> None:
     """Answer a path below /openapi. Raises StatusError 405, and 503 if no cluster gives the document."""
     if request.head.method not in (b"GET", b"HEAD"):
@@ -74,7 +74,9 @@ async def serve(
         raise retry_after(503, "the OpenAPI document cannot be read from its cluster now", _RETRY_AFTER) from None
 
 
-async def _serve_index(request: AggregatedRequest, openapi: OpenAPI, merges: AggregateMerges, shown: Shown) -> None:
+async def _serve_index(
+    request: AggregatedRequest, openapi: OpenAPI, merges: AggregateMerges, shown: VisibleClusters
+) -> None:
     body = write_index(await openapi.published(merges, shown))
     etag = b'"%b"' % hashlib.sha256(body).hexdigest().upper().encode()
     more = b"ETag: %b\r\n" % etag
@@ -85,7 +87,7 @@ async def _serve_index(request: AggregatedRequest, openapi: OpenAPI, merges: Agg
 
 
 async def _serve_document(
-    request: AggregatedRequest, openapi: OpenAPI, merges: AggregateMerges, path: str, shown: Shown
+    request: AggregatedRequest, openapi: OpenAPI, merges: AggregateMerges, path: str, shown: VisibleClusters
 ) -> None:
     forms = _forms(accept_of(request), V3_PROTOBUF)
     sent = _HASH.search(request.target.partition(b"?")[2])
@@ -129,7 +131,9 @@ def _is_of(path: str, group_versions: Collection[tuple[str, str]]) -> bool:
     return tuple(path.split("/")[1:]) in group_versions
 
 
-async def _serve_v2(request: AggregatedRequest, openapi: OpenAPI, merges: AggregateMerges, shown: Shown) -> None:
+async def _serve_v2(
+    request: AggregatedRequest, openapi: OpenAPI, merges: AggregateMerges, shown: VisibleClusters
+) -> None:
     forms = _forms(accept_of(request), V2_PROTOBUF)
     found = await _first(forms, partial(openapi.document_v2, merges, shown))
     if found is None:

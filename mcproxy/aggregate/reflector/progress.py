@@ -101,7 +101,7 @@ class Presumption:
             if not read:
                 self._call = self._clock.callLater(0, self._look, read=True)
                 return
-            seen = [version for at, version in self._probed if at + QUIET <= now and not store.lacks(version)]
+            seen = [version for at, version in self._probed if at + QUIET <= now and not store.is_awaiting(version)]
             if seen:
                 store.presume(max(seen))
                 self._probed = [probed for probed in self._probed if probed[1] > store.presumed_version]

@@ -42,7 +42,7 @@ _MAX_WAITING = 1000  # maximum number of bodies that wait for free memory
 _RETRY_AFTER = 1
 
 
-class HeldBodies:
+class BodyBuffers:
     """Counts the held bodies of the process."""
 
     def __init__(self, clock: IReactorTime, total: int = TOTAL, share: int = SHARE, reserved: int = RESERVED) -> None:
@@ -114,7 +114,7 @@ class HeldBodies:
 class HeldBody:
     """The body of one request: the handler of its exchange (`http.exchange.ExchangeHandler`) while it is read."""
 
-    def __init__(self, bodies: HeldBodies, user: str) -> None:
+    def __init__(self, bodies: BodyBuffers, user: str) -> None:
         self.user = user
         self._bodies = bodies
         self._pieces: list[bytes] = []

@@ -77,7 +77,7 @@ async def until_version(stores: Sequence[Store], version: int, timeout: float = 
     followed are skipped. Until then, reads after the write do not use a presumed version (`Store.owe`).
     """
     for store in stores:
-        store.owe(version)
+        store.expect_version(version)
     for store in stores:
         if store.unavailable_since is not None or not await store.when_version(version, timeout):
             return False

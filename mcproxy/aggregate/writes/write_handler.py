@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mcproxy.aggregate.request import AggregatedRequest
     from mcproxy.aggregate.view.aggregate_views import AggregateViews
     from mcproxy.aggregate.view.view import View
-    from mcproxy.aggregate.writes.held_bodies import HeldBodies, HeldBody
+    from mcproxy.aggregate.writes.held_bodies import BodyBuffers, HeldBody
     from mcproxy.aggregate.writes.owner_lookup import Fresh
     from mcproxy.kube.resource import APIResource
 
@@ -50,7 +50,7 @@ class WriteHandler:
         in_thread: InThread,
         decisions: MemberAuthorizer,
         fresh: Fresh,
-        bodies: HeldBodies,
+        bodies: BodyBuffers,
         clusters: Mapping[str, Member] = MappingProxyType({}),
     ) -> None:
         """`in_thread` runs YAML conversions, `decisions` asks members for users' rights, `fresh` waits for caches, and

@@ -33,7 +33,7 @@ from mcproxy.identity.authentication.token_authenticator import (
 )
 from mcproxy.identity.authentication.token_cache import TokenCache, TokenHash, cached_until
 from mcproxy.identity.reviewer_log import ReviewerLog, UnavailableError, shown
-from mcproxy.identity.singleflight import FairPlaces, ReviewLoad, SingleFlight, SingleFlightError
+from mcproxy.identity.singleflight import FairSemaphore, ReviewLoad, SingleFlight, SingleFlightError
 from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.kube.user import UserInfo
 from mcproxy.net.client_table import network
@@ -106,7 +106,7 @@ class UnionTokenAuthenticator:
         self._hits = shared.metrics.counts.series(CACHE_LOOKUPS, ("tokens", "hit"))
         self._misses = shared.metrics.counts.series(CACHE_LOOKUPS, ("tokens", "miss"))
         self._log = ReviewerLog("the token authenticators")
-        self._places = FairPlaces(_PLACES, share=_SHARE, max_waiting=_MAX_WAITING, seconds=shared.reactor.seconds)
+        self._places = FairSemaphore(_PLACES, share=_SHARE, max_waiting=_MAX_WAITING, seconds=shared.reactor.seconds)
         self._singleflight: SingleFlight[bytes, AuthenticatedUser] = SingleFlight(
             shared.reactor, self._places, timeout=_TIMEOUT
         )

@@ -19,7 +19,7 @@ from mcproxy.config import model
 from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.identity.review_client import SUCCESS, TIMEOUT, LiveCluster, create_review
 from mcproxy.identity.reviewer_log import ReviewerLog, UnavailableError
-from mcproxy.identity.singleflight import FairPlaces, ReviewLoad, SingleFlight, SingleFlightError
+from mcproxy.identity.singleflight import FairSemaphore, ReviewLoad, SingleFlight, SingleFlightError
 from mcproxy.identity.strict_json import json_object
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
@@ -108,7 +108,7 @@ class SubjectAccessReviewer:
         self._clock = clock
         self._decided_by: Cluster | None = None
         self._decisions: OrderedDict[_Review, tuple[float, Decision]] = OrderedDict()
-        self._places = FairPlaces(_PLACES, share=_PLACES, max_waiting=_MAX_WAITING, seconds=clock.seconds)
+        self._places = FairSemaphore(_PLACES, share=_PLACES, max_waiting=_MAX_WAITING, seconds=clock.seconds)
         self._singleflight: SingleFlight[tuple[Cluster, _Review], Decision] = SingleFlight(
             clock, self._places, timeout=TIMEOUT
         )

@@ -31,7 +31,7 @@ from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.proxy.admin import admin_paths, browsers, request_list
 from mcproxy.proxy.admin.admin_interface import AdminSource
 from mcproxy.proxy.admin.admin_paths import Requested
-from mcproxy.proxy.admin.recent import CachedCall
+from mcproxy.proxy.admin.cached_call import CachedCall
 from mcproxy.proxy.client_connection import ClientConnectionInfo
 from mcproxy.proxy.request import own_fields, refusal_fields
 from mcproxy.proxy.routes import Routes

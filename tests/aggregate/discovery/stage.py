@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.python.failure import Failure
 
 from mcproxy.aggregate.discovery.discovery_handler import AggregateDiscovery
-from mcproxy.aggregate.discovery.merge_cache import Shown
+from mcproxy.aggregate.discovery.merge_cache import VisibleClusters
 from mcproxy.aggregate.view.scope import Scope
 from mcproxy.config.model.aggregates import Aggregate, Cache, CachedResource, CreateRule
 from mcproxy.http.exchange import Exchange
@@ -58,19 +58,19 @@ class Request(FakeRequest):
 
 
 def ask(
-    serve: Callable[[Request, Shown], Coroutine[Deferred[Any], Any, bool]],
+    serve: Callable[[Request, VisibleClusters], Coroutine[Deferred[Any], Any, bool]],
     path: str,
     accept: str | None = "application/json",
     *,
     method: str = "GET",
-    members: Sequence[str] | Shown = ("east", "west", "a", "b", "hub"),
+    members: Sequence[str] | VisibleClusters = ("east", "west", "a", "b", "hub"),
     **fields: str,
 ) -> Deferred[Response | None]:
     """Send a request; the result is the response, None where it is not served. `fields`: `_` stands for `-`.
 
     `members` are the clusters, a primary too, that the user may discover.
     """
-    shown = members if isinstance(members, Shown) else Shown(members)
+    shown = members if isinstance(members, VisibleClusters) else VisibleClusters(members)
     harness = ServerHarness(attach=False)
     lines = [f"{method} {path} HTTP/1.1", "Host: fleet.example.com:6443"]
     lines += [f"Accept: {accept}"] if accept is not None else []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from mcproxy.aggregate.discovery.merge_cache import Shown
+from mcproxy.aggregate.discovery.merge_cache import VisibleClusters
 from mcproxy.aggregate.view.scope import Scope
 from mcproxy.config.model.aggregates import CachedResource, CreateRule, UnavailableMembers
 from mcproxy.kube.discovery import AGGREGATED_ACCEPT, AGGREGATED_MEDIA_TYPE, read_aggregated
@@ -125,7 +125,7 @@ def test_what_is_not_known_to_exist_is_no_404_while_a_cluster_could_not_be_asked
     served = discovery_of(*both())
     for path in ("/apis/none.example.com", "/apis/none.example.com/v1", "/apis/apps/v9", "/api/v9"):
         assert now(ask(served.serve, path)).status == 404
-        assert now(ask(served.serve, path, members=Shown(("east", "west"), undecided=True))).status == 503
+        assert now(ask(served.serve, path, members=VisibleClusters(("east", "west"), undecided=True))).status == 503
     east_, west_ = both()
     west_.discovery.known, west_.discovery.groups = False, ()
     west_.unavailable_since = DATE

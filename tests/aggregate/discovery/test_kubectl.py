@@ -14,7 +14,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 
 from mcproxy.aggregate.discovery.discovery_handler import AggregateDiscovery
-from mcproxy.aggregate.discovery.merge_cache import Shown
+from mcproxy.aggregate.discovery.merge_cache import VisibleClusters
 from mcproxy.aggregate.discovery.responses import send_page_not_found
 from mcproxy.aggregate.view.scope import Scope
 from mcproxy.config import model
@@ -95,7 +95,7 @@ class Front:
             if not served:
                 send_page_not_found(request)
 
-        work: Deferred[Any] = Deferred.fromCoroutine(self.discovery.serve(request, Shown(request.members)))
+        work: Deferred[Any] = Deferred.fromCoroutine(self.discovery.serve(request, VisibleClusters(request.members)))
         work.addBoth(done)
 
     def close(self) -> None:

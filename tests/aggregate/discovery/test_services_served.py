@@ -14,7 +14,7 @@ from twisted.internet.defer import maybeDeferred
 
 from mcproxy.aggregate.discovery.api_services import GroupVersion, ServedGroupVersion
 from mcproxy.aggregate.discovery.discovery_handler import AggregateDiscovery
-from mcproxy.aggregate.discovery.merge_cache import Shown
+from mcproxy.aggregate.discovery.merge_cache import VisibleClusters
 from mcproxy.aggregate.discovery.service_sources import Services, ServiceSources
 from mcproxy.aggregate.reflector.member_calls import MemberError
 from mcproxy.aggregate.reflector.member_discovery import Priority
@@ -420,7 +420,7 @@ def test_two_hundred_api_services_make_one_document(alone: Stage) -> None:
 
 
 def test_shown_is_what_may_be_seen() -> None:
-    shown = Shown(("core",), services=frozenset({METRICS}), undecided_services=frozenset({THINGS}))
+    shown = VisibleClusters(("core",), services=frozenset({METRICS}), undecided_services=frozenset({THINGS}))
     assert shown.may_have("things.example.com")
     assert not shown.may_have("metrics.k8s.io")
 

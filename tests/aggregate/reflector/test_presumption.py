@@ -63,7 +63,7 @@ def test_nothing_is_presumed_while_a_change_that_was_made_has_not_come(stage: St
     stage.presumption.begin()
     stage.presumption.probed(12)
     stage.clock.advance(QUIET)
-    stage.store.owe(14)
+    stage.store.expect_version(14)
     assert stage.store.presumed_version == 12  # it is of before the change
     stage.presumption.probed(16)
     for _ in range(20):
@@ -80,7 +80,7 @@ def test_a_change_that_comes_to_light_late_takes_back_what_was_presumed(stage: S
     stage.presumption.probed(16)
     stage.clock.advance(QUIET)
     assert stage.store.presumed_version == 16
-    stage.store.owe(14)
+    stage.store.expect_version(14)
     assert stage.store.presumed_version == 10
     stage.store.progress(14)
     assert stage.store.presumed_version == 16
@@ -88,7 +88,7 @@ def test_a_change_that_comes_to_light_late_takes_back_what_was_presumed(stage: S
 
 def test_a_version_that_the_member_has_not_reached_is_no_such_change(stage: Stage) -> None:
     """A member that was put back, or that answers a write with a false version, stops no reads."""
-    stage.store.owe(2**63)
+    stage.store.expect_version(2**63)
     stage.presumption.begin()
     stage.presumption.probed(12)
     stage.clock.advance(QUIET)

@@ -18,7 +18,7 @@ from mcproxy.aggregate.freshness import Readable
 from mcproxy.aggregate.request import LeftOut, MemberResponse
 from mcproxy.aggregate.view.aggregate_views import AggregateViews
 from mcproxy.aggregate.view.view import View
-from mcproxy.aggregate.writes.held_bodies import HeldBodies
+from mcproxy.aggregate.writes.held_bodies import BodyBuffers
 from mcproxy.aggregate.writes.write_handler import WriteHandler
 from mcproxy.config.model import Aggregate, Cache, CachedResource, ConflictRule, CreateRule, ResourceVersions, Show
 from mcproxy.http.messages import Header, RequestHead
@@ -369,7 +369,7 @@ class Fleet:
         self.clusters = {member.name: as_member(member) for member in found}
         in_thread = lambda function, *data: succeed(function(*data))  # noqa: E731
         self.decisions = Decisions(self)
-        self.bodies = HeldBodies(cast(Any, self.clock))
+        self.bodies = BodyBuffers(cast(Any, self.clock))
         self.writes = WriteHandler(
             self.views, self.clock, in_thread, cast(Any, self.decisions), self.fresh, self.bodies, self.clusters
         )

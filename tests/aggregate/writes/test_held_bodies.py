@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.internet.defer import CancelledError, Deferred
 
-from mcproxy.aggregate.writes.held_bodies import DEADLINE, MAX_BODY, PATIENCE, HeldBodies, HeldBody
+from mcproxy.aggregate.writes.held_bodies import DEADLINE, MAX_BODY, PATIENCE, BodyBuffers, HeldBody
 from mcproxy.http.messages import CHUNKED, RequestHead
 from mcproxy.kube.status import StatusError
 from tests.support.clock import Clock
@@ -63,7 +63,7 @@ class FakeExchange:
 class Reading:
     """One request's body, on its way."""
 
-    def __init__(self, bodies: HeldBodies, user: str = "bob", length: int = CHUNKED, **options: Any) -> None:
+    def __init__(self, bodies: BodyBuffers, user: str = "bob", length: int = CHUNKED, **options: Any) -> None:
         self.exchange = FakeExchange(length, **options)
         self.body: HeldBody = bodies.of(user)
         self.results: list[Any] = []
@@ -86,9 +86,9 @@ def clock() -> Clock:
     return Clock()
 
 
-def held(clock: Clock, total: int = 100, share: int = 60) -> HeldBodies:
+def held(clock: Clock, total: int = 100, share: int = 60) -> BodyBuffers:
     """Bounds in KiB."""
-    return HeldBodies(cast(Any, clock), total * KIB, share * KIB, reserved=1)
+    return BodyBuffers(cast(Any, clock), total * KIB, share * KIB, reserved=1)
 
 
 def test_a_body_is_joined_and_counted_until_it_is_released(clock: Clock) -> None:
@@ -109,7 +109,7 @@ def test_none_is_nothing(clock: Clock) -> None:
 
 @pytest.mark.parametrize("length", [MAX_BODY + 1, CHUNKED])
 def test_one_that_is_too_long_is_413(clock: Clock, length: int) -> None:
-    reading = Reading(HeldBodies(cast(Any, clock)), length=length)
+    reading = Reading(BodyBuffers(cast(Any, clock)), length=length)
     if length == CHUNKED:
         for _ in range(4):
             reading.exchange.send(b"x" * (KIB * KIB))
@@ -204,10 +204,10 @@ def test_nor_does_one_that_waited_unread(clock: Clock) -> None:
 
 
 def test_very_many_cannot_begin_at_once_by_sending_little(clock: Clock) -> None:
-    bodies = HeldBodies(cast(Any, clock), 100 * KIB, 60 * KIB, reserved=10 * KIB)
+    bodies = BodyBuffers(cast(Any, clock), 100 * KIB, 60 * KIB, reserved=10 * KIB)
     readings = [Reading(bodies, user=f"user-{number}") for number in range(100)]
     assert sum(each.exchange.handler is not None for each in readings) == 10
-    small = HeldBodies(cast(Any, clock), 100 * KIB, 60 * KIB, reserved=10 * KIB)
+    small = BodyBuffers(cast(Any, clock), 100 * KIB, 60 * KIB, reserved=10 * KIB)
     readings = [Reading(small, user=f"user-{number}", length=KIB) for number in range(200)]
     assert sum(each.exchange.handler is not None for each in readings) == 100
     readings[0].exchange.send(b"x", end=True)

@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import LogLevel
 
 from mcproxy.aggregate.request import AggregatedRequest
-from mcproxy.aggregate.writes.held_bodies import HeldBodies
+from mcproxy.aggregate.writes.held_bodies import BodyBuffers
 from mcproxy.config import model
 from mcproxy.http.exchange import Exchange
 from mcproxy.http.h1.h1_exchange import H1Exchange
@@ -91,7 +91,7 @@ async def in_pieces(request: AggregatedRequest) -> None:
 
 
 async def echo(request: AggregatedRequest) -> None:
-    held = HeldBodies(cast(Any, Clock())).of("alice")
+    held = BodyBuffers(cast(Any, Clock())).of("alice")
     request.exchange.answer(201, request.own_fields(), await held.read(request.exchange, 100_000))
 
 

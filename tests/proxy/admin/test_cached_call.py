@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred, ensureDeferred
 
-from mcproxy.proxy.admin.recent import CachedCall
+from mcproxy.proxy.admin.cached_call import CachedCall
 from tests.support.clock import Clock
 
 
