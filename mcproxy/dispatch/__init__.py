@@ -1,5 +1,5 @@
-"""Traffic policy: which rules a request matches, and which limits and endpoints the first matching policy gives it.
+"""Traffic policies: match requests with rules, and choose the limits and endpoints of the first matching policy.
 
-Rules are compiled once per Runtime. Their input comes from clients, so every cache here is bounded, and the cost of a
-decision does not depend on the number of rules.
+Rules are compiled once per Runtime. Their input comes from clients, so every cache in this package is bounded, and the
+cost of a decision does not depend on the number of rules.
 """

@@ -1,16 +1,16 @@
-"""Compiled rules: whether one matches a request, and which of many is the first to match.
+"""Compiles rules; tests whether a rule matches a request, and finds the first matching rule of a list.
 
-`CompiledRule.matches` defines matching, field by field; `RuleSet` gives the same answer for a whole list at once and
-caches it. Both take anything with the attributes of `RequestAttributes`, so that authorizers use the same rules.
+`CompiledRule.matches` defines matching, field by field. `RuleSet` gives the same result for a whole list at once and
+caches it. Both accept all objects with the attributes of `RequestAttributes`, so that authorizers use the same rules.
 
-Of one list of a rule, `*` matches all values. Otherwise plain items match the values that equal one of them, and
-inverted items in the same list are ignored; inverted items alone match the values that equal none of them. In fields
+In a list of a rule, `*` matches all values. Otherwise plain items match the values that equal one of them, and inverted
+items in the same list are ignored. A list of only inverted items matches the values that equal none of them. In fields
 with globs an item that ends in a star matches every value with that prefix. Source: the table of reference "dispatch",
-and RBAC where it is silent.
+and RBAC for cases that the table omits.
 
-A `FieldIndex` has the rules that match a value, as the bits of an integer: after one look-up for each field and a few
-conjunctions the first matching rule is the highest bit that remains. A thousand rules are integers of 125 bytes, so the
-time hardly grows with their number, in whichever field they differ. The first rule has the highest bit, because
+A `FieldIndex` returns the rules that match a value as the bits of an integer. After one look-up for each field and a
+few conjunctions, the highest remaining bit is the first matching rule. A thousand rules are integers of 125 bytes, so
+the time hardly grows with their number, in whichever field they differ. The first rule has the highest bit, because
 integers get shorter when only later rules remain.
 """
 
@@ -27,11 +27,11 @@ from mcproxy.kube.user import SERVICE_ACCOUNT_PREFIX, UserInfo
 _NOTHING = (0, 0)
 _Key = Callable[[Any], object]
 _LONGEST_KEY = 1024
-"""Limit of a cache key, in characters; decisions with longer keys are not cached."""
+"""Maximum of characters of a cache key; decisions with longer keys are not cached."""
 
 
 class RequestAttributes(Protocol):
-    """The attributes of a request: a RequestInfo, or those of a review. Without a resource `verb` is the method."""
+    """The attributes of a RequestInfo or of a review. In a non-resource request, `verb` is the method."""
 
     @property
     def verb(self) -> str: ...
@@ -57,7 +57,7 @@ class CompiledRule:
 
     verbs: ListMatcher
     users: ListMatcher
-    service_accounts: frozenset[str]  # their user names
+    service_accounts: frozenset[str]  # user names of the service accounts
     user_groups: ListMatcher
     api_groups: ListMatcher
     resources: ListMatcher
@@ -71,7 +71,7 @@ class CompiledRule:
         return next(self.mismatches(user, info, cluster), None) is None
 
     def mismatches(self, user: UserInfo, info: RequestAttributes, cluster: str) -> Iterator[str]:
-        """Yield the fields that do not match a request, by their names in `model.Rule`."""
+        """Yield the names (in `model.Rule`) of the fields that do not match a request."""
         if not self.verbs.matches(info.verb):
             yield "verbs"
         if not (self.users.matches(user.name) or user.name in self.service_accounts):
@@ -122,8 +122,8 @@ def compile_rule(rule: model.Rule) -> CompiledRule:
 class RuleSet:
     """A list of rules and a cache of its latest decisions.
 
-    The cache key holds only attributes that some rule uses: if no rule names objects, requests for a thousand objects
-    are one decision. Clients choose these names, so the number and length of keys are bounded.
+    A cache key contains only attributes that some rule uses: if no rule names objects, requests for a thousand objects
+    share one decision. Clients choose such names, so the number and length of keys are bounded.
     """
 
     __slots__ = (
@@ -146,8 +146,8 @@ class RuleSet:
     )
 
     def __init__(self, rules: Iterable[model.Rule], *, cache_size: int = 2048) -> None:
-        """At most twice `cache_size` decisions are kept."""
-        compiled = [compile_rule(rule) for rule in rules]  # not kept: decisions need the indexes only
+        """`cache_size`: half of the maximum number of cached decisions."""
+        compiled = [compile_rule(rule) for rule in rules]  # not kept, because decisions need only the indexes
         self._count = len(compiled)
         self._verbs = FieldIndex([rule.verbs for rule in compiled])
         self._users = FieldIndex([rule.users for rule in compiled], [rule.service_accounts for rule in compiled])
@@ -160,7 +160,7 @@ class RuleSet:
         self._urls = FieldIndex([rule.non_resource_urls for rule in compiled])
         self._user_key, self._resource_key, self._path_key = self._keys()
         self._cache_size = cache_size
-        # Two generations: a full one becomes the old one, whose decisions move to the new one when they are used again.
+        # Two generations: a full one becomes the old one. Decisions of the old one move to the new one on their use.
         self._recent: dict[object, int] = {}
         self._old: dict[object, int] = {}
 
@@ -176,7 +176,7 @@ class RuleSet:
         return self._decide(key, user, info, cluster) if found is None else found
 
     def cached(self) -> int:
-        """Return the number of cached decisions."""
+        """The number of cached decisions."""
         return len(self._recent) + len(self._old)
 
     def _decide(self, key: object, user: UserInfo, info: RequestAttributes, cluster: str) -> int:
@@ -192,7 +192,7 @@ class RuleSet:
         return found
 
     def _matching(self, user: UserInfo, info: RequestAttributes, cluster: str) -> int:
-        """Return the rules that match, as bits; the first rule is the highest bit."""
+        """Return the matching rules as bits; the first rule is the highest bit."""
         found = self._verbs.match(info.verb) & self._users.match(user.name) & self._user_groups.match_any(user.groups)
         if info.is_resource:
             resources = self._resources
@@ -204,7 +204,7 @@ class RuleSet:
         return found & self._clusters.match(cluster)
 
     def _keys(self) -> tuple[_Key, _Key, _Key]:
-        """Return the getters of cache keys: of the user, of a resource request, of a non-resource request."""
+        """Return the functions that make cache keys: for the user, a resource request, and a non-resource request."""
         user = [name for name, table in (("name", self._users), ("groups", self._user_groups)) if table.discriminates]
         resource = [
             name
@@ -218,7 +218,7 @@ class RuleSet:
             if table.discriminates
         ]
         path = ["path"] if self._urls.discriminates else []
-        # `is_resource` keeps a path apart from a group.
+        # `is_resource` distinguishes a path from a group.
         request = ("is_resource", "verb")
         return attrgetter(*user) if user else _any_user, attrgetter(*request, *resource), attrgetter(*request, *path)
 
@@ -235,7 +235,7 @@ def _length(user: UserInfo, info: RequestAttributes) -> int:
 
 
 class PolicyIndex:
-    """The policies of a server: the first one with a matching rule applies, and only that one.
+    """Finds the policy of a request: only the server's first policy with a matching rule applies.
 
     Built once for each server of a Runtime; its cache of decisions is bounded (`RuleSet`).
     """
@@ -244,7 +244,7 @@ class PolicyIndex:
 
     def __init__(self, policies: Sequence[model.Policy]) -> None:
         self._rules = RuleSet(rule for policy in policies for rule in policy.rules)
-        # The policy of each rule; the last item, which index -1 finds, stands for no match.
+        # The policy of each rule; the last item (index -1) means no match.
         self._numbers: tuple[int | None, ...] = (
             *(number for number, policy in enumerate(policies) for _ in policy.rules),
             None,
@@ -257,7 +257,7 @@ class PolicyIndex:
 
 @dataclass(frozen=True, slots=True)
 class ListMatcher:
-    """Matches the listed values, or with `inverted` all others."""
+    """Matches the listed values, or with `inverted` all other values."""
 
     exact: frozenset[str] = frozenset()
     prefixes: tuple[str, ...] = ()
@@ -268,7 +268,7 @@ class ListMatcher:
         return value in self.exact or value.startswith(self.prefixes)
 
     def matches(self, *values: str) -> bool:
-        """Return whether the list matches a set of names (such as a user's groups; it may be empty)."""
+        """Return whether the list matches a set of names, such as a user's groups; the set can be empty."""
         return any(map(self.lists, values)) is not self.inverted
 
 
@@ -279,7 +279,7 @@ NONE = ListMatcher()
 
 
 def list_matcher(items: Sequence[str], *, empty: ListMatcher, inverts: bool = True, globs: bool = False) -> ListMatcher:
-    """Compile a list; `empty` is what an empty one means. The loader refuses items that can never match."""
+    """Compile a list. `empty`: the result for an empty list. The loader refuses items that can never match."""
     if not items:
         return empty
     if "*" in items:
@@ -301,12 +301,12 @@ def _listed(items: Iterable[str], *, inverted: bool, globs: bool) -> ListMatcher
 
 
 class FieldIndex:
-    """The lists of one field, rule by rule. A listed value adds rules, or removes inverted ones."""
+    """An index of one field's lists in all rules. A listed value adds rules, or removes rules with inverted lists."""
 
     __slots__ = ("_base", "_exact", "_lengths", "_prefixes", "_single")
 
     def __init__(self, matchers: Sequence[ListMatcher], also: Sequence[Collection[str]] = ()) -> None:
-        """`also` has, for each rule, further values that it matches regardless of its list."""
+        """`also`: for each rule, further values that it matches regardless of its list."""
         self._base = 0  # the rules that match an unlisted value
         self._exact: dict[str, tuple[int, int]] = {}
         self._prefixes: dict[str, tuple[int, int]] = {}
@@ -319,7 +319,7 @@ class FieldIndex:
         for number, values in enumerate(also):
             _mark(self._exact, values, 1 << last - number, inverted=False)
         self._lengths = sorted({len(prefix) for prefix in self._prefixes})
-        # Without globs: the answer itself.
+        # Without globs: the complete result.
         answers = {} if self._lengths else self._exact
         self._single = {value: self._base & ~removed | added for value, (added, removed) in answers.items()}
 
@@ -353,7 +353,7 @@ class FieldIndex:
                     removed |= found[1]
         if not removed:
             return self._base | added if added else self._base
-        # Plain items are added last: a service account counts in addition to inverted users.
+        # Plain items are added last, because service accounts count in addition to inverted users.
         return self._base & ~removed | added
 
 

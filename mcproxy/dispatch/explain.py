@@ -1,4 +1,4 @@
-"""Explains why a request matches a policy or none: as data, and as lines of text."""
+"""Explains why a request matches a policy or no policy, as data and as lines of text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mcproxy.config import model
 from mcproxy.dispatch.compiled_rules import RequestAttributes, compile_rule, resource_names
 from mcproxy.kube.user import SERVICE_ACCOUNT_PREFIX, UserInfo
 
-# The fields of a rule by their names in the file.
+# The fields of a rule by their names in the configuration file.
 _FIELDS = {
     "verbs": "verbs",
     "users": "users",
@@ -28,7 +28,7 @@ _FIELDS = {
 class Mismatch:
     """A field of a rule that does not match a request."""
 
-    field: str  # its name in the file; service accounts are part of "users"
+    field: str  # name of the field in the file; service accounts are part of "users"
     wanted: tuple[str, ...]  # the values of the rule; service accounts by their user names
     got: tuple[str, ...]  # the values of the request: one, or the user's groups
 
@@ -43,7 +43,7 @@ class Mismatch:
 class RuleVerdict:
     """Whether a rule matches, and the fields that do not."""
 
-    number: int  # place in the list of rules, from 0
+    number: int  # index in the list of rules, from 0
     mismatches: tuple[Mismatch, ...]
 
     @property
@@ -56,9 +56,9 @@ class RuleVerdict:
 
 @dataclass(frozen=True, slots=True)
 class PolicyVerdict:
-    """The verdicts of a policy's rules, up to the first that matches."""
+    """The verdicts of a policy's rules, up to the first matching rule."""
 
-    number: int  # place in the server's list, from 0
+    number: int  # index in the server's list of policies, from 0
     name: str
     rules: tuple[RuleVerdict, ...]
 
@@ -69,7 +69,7 @@ class PolicyVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The policies that were tried, in order; the last one applies if it matches. Later ones were not tried."""
+    """The tried policies in order. The last one applies if it matches; later policies were not tried."""
 
     policies: tuple[PolicyVerdict, ...]
 
@@ -80,18 +80,18 @@ class Explanation:
 
     @property
     def rule(self) -> RuleVerdict | None:
-        """The rule for which it applies."""
+        """The matching rule of the policy that applies."""
         return None if self.policy is None else self.policy.rules[-1]
 
     def lines(self) -> Iterator[str]:
-        """Yield it as text: a line for each rule that was tried."""
+        """Yield the explanation as text: a line for each tried rule."""
         for policy in self.policies:
             for rule in policy.rules:
                 yield f"{title(policy.number, policy.name)}, rules[{rule.number}]: {rule}"
 
 
 def explain(policies: Sequence[model.Policy], user: UserInfo, info: RequestAttributes, cluster: str) -> Explanation:
-    """Try a server's policies in order: why `PolicyIndex.find` returns what it does for a request to `cluster`."""
+    """Try a server's policies in order, to explain the result of `PolicyIndex.find` for a request to `cluster`."""
     tried: list[PolicyVerdict] = []
     for number, policy in enumerate(policies):
         tried.append(PolicyVerdict(number, policy.name, explain_rules(policy.rules, user, info, cluster)))
@@ -103,7 +103,7 @@ def explain(policies: Sequence[model.Policy], user: UserInfo, info: RequestAttri
 def explain_rules(
     rules: Sequence[model.Rule], user: UserInfo, info: RequestAttributes, cluster: str
 ) -> tuple[RuleVerdict, ...]:
-    """Try rules, of a policy or of an authorizer, up to the first that matches."""
+    """Try the rules of a policy or authorizer up to the first matching one."""
     verdicts: list[RuleVerdict] = []
     for number, rule in enumerate(rules):
         fields = compile_rule(rule).mismatches(user, info, cluster)
@@ -114,7 +114,7 @@ def explain_rules(
 
 
 def title(number: int, name: str) -> str:
-    """Return the place of a policy, and its name if it has one."""
+    """Return the position of a policy, with its name if it has one."""
     place = f"dispatch[{number}]"
     return place if name == place else f"{place} {shown(name)}"
 
@@ -132,7 +132,7 @@ def _mismatch(field: str, rule: model.Rule, user: UserInfo, info: RequestAttribu
 
 
 def _values(field: str, user: UserInfo, info: RequestAttributes, cluster: str) -> tuple[str, ...]:
-    """Return the values of a request that a field of a rule is compared with."""
+    """Return the values of a request to compare with a field of a rule."""
     if field == "user_groups":
         return user.groups
     if field == "resources":

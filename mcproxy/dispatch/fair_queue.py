@@ -1,8 +1,8 @@
-"""A queue that is fair by user; pure.
+"""A queue that is fair to users (round robin). Pure.
 
-First in, first out for each user, and users take turns: a user with a hundred items in the queue delays one with a
-single item by no more than one turn. A full queue makes room by dropping the newest item of the user with the most
-items, so a user who fills it cannot keep others out.
+The items of a user are first in, first out, and users take turns: a user with a hundred items delays a user with a
+single item by at most one turn. A full queue makes room by dropping the newest item of the user with the most items, so
+a user who fills the queue cannot keep others out.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class FairQueue(Generic[T]):
 
     def __init__(self) -> None:
         self._items: OrderedDict[str, deque[T]] = OrderedDict()  # by user, in the order of turns; no deque is empty
-        self._by_length: dict[int, dict[str, None]] = {}  # number of items -> users who have as many; none is empty
-        self._longest = 0  # the most items that a user has
+        self._by_length: dict[int, dict[str, None]] = {}  # number of items -> users with so many; no value is empty
+        self._longest = 0  # maximum of items of a user
         self._count = 0
 
     def push(self, user: str, item: T) -> None:
-        """Add an item after the user's others; a user without items comes last."""
+        """Add an item after the user's other items; a user without items gets the last turn."""
         items = self._items.get(user)
         if items is None:
             items = self._items[user] = deque()
@@ -46,9 +46,9 @@ class FairQueue(Generic[T]):
         return item
 
     def pop_eligible(self, eligible: Callable[[str], bool]) -> tuple[str, T] | None:
-        """Remove and return the user and item whose turn it is among eligible users; None if there is none.
+        """Remove and return the next eligible user and its item; None if no user is eligible.
 
-        Users who are not eligible keep their place in the order of turns.
+        Other users keep their position in the order of turns.
         """
         for user, items in self._items.items():
             if eligible(user):
@@ -60,15 +60,15 @@ class FairQueue(Generic[T]):
         return None
 
     def remove(self, user: str, item: T) -> None:
-        """Remove an item wherever it is. Raises KeyError or ValueError if it is not there."""
+        """Remove an item at any position. Raises KeyError or ValueError if the queue does not contain it."""
         items = self._items[user]
         items.remove(item)
         self._removed(user, items)
 
     def can_make_room_for(self, user: str) -> bool:
-        """Return whether another user would still have the most items after one more of `user` was added.
+        """Return whether another user would still have the most items after one more of `user` is added.
 
-        With a tie the answer is False: otherwise two users would drop each other's items for ever.
+        Returns False for a tie: otherwise two users would drop each other's items for ever.
         """
         return self._longest > len(self._items.get(user, ())) + 1
 
@@ -98,4 +98,4 @@ class FairQueue(Generic[T]):
         if after:
             self._by_length.setdefault(after, {})[user] = None
         if after > self._longest or (before == self._longest and before not in self._by_length):
-            self._longest = after  # a user who had the most and lost one item still has the most
+            self._longest = after  # the user who had the most items still has the most without one

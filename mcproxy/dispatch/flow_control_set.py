@@ -1,10 +1,10 @@
 """The flow controls of one configuration, and their behaviour at a reload.
 
-A controller whose type, `per` and `shared` stay is the same object before and after, with its buckets, its requests in
-flight and its queues. `build` does not change it, since the new configuration may still fail to come into force.
-`activate` then sets the new parameters: they apply to new requests, of any Runtime, and to queued ones.
+A reload keeps each controller whose type, `per` and `shared` stay the same, with its buckets, its requests in flight
+and its queues. `build` does not change it, because the new configuration can still fail to come into force. `activate`
+then sets the new parameters, which apply to new requests of any Runtime, and to queued ones.
 
-A controller that was removed, or changed its type, keeps its old parameters for the requests that began with it: those
+A controller that is removed or changes its type keeps its old parameters for the requests that began with it. Requests
 in flight continue until they end, and queued ones are admitted or refused within the queue's timeout.
 """
 
@@ -30,7 +30,7 @@ class FlowControls:
 
     def __init__(self, config: Mapping[str, model.FlowControl], controls: Mapping[str, FlowController]) -> None:
         self._config = config
-        self.controls = MappingProxyType(controls)  #: by name; without those that limit nothing
+        self.controls = MappingProxyType(controls)  #: controllers by name, without those that have no limit
 
     @classmethod
     def build(
@@ -41,9 +41,9 @@ class FlowControls:
         tables: LimitTables | None = None,
         metrics: Metrics | None = None,
     ) -> FlowControls:
-        """Make the flow controls of `config`, keeping those of `previous` that differ at most in their parameters.
+        """Make the flow controls of `config`; keep those of `previous` that differ only in their parameters.
 
-        `tables` are the tables in which they count; None: private ones. `metrics` gets refusals and waits.
+        `tables`: the tables in which they count; None means private tables. `metrics` records refusals and waits.
         """
         metrics = Metrics() if metrics is None else metrics
         tables = LimitTables.of_one_process(clock) if tables is None else tables
@@ -59,9 +59,9 @@ class FlowControls:
         return cls({item.name: item for item in config}, live)
 
     def activate(self) -> None:
-        """Apply the parameters of the configuration. Call it when its Runtime begins to serve.
+        """Apply the parameters of the configuration. Call this when its Runtime begins to serve.
 
-        Those of new controllers too: a table in which several processes count may have had others before.
+        New controllers are included: their table, in which several processes count, can still have older parameters.
         """
         for name, control in self.controls.items():
             control.change(self._config[name])
@@ -71,7 +71,7 @@ class FlowControls:
         return self._config[name].per
 
     def limits_for(self, names: Sequence[str], cluster_name: str) -> RequestLimits:
-        """Return the limits on requests to a cluster; `names` are the flow control of the policy, then of the cluster.
+        """Return the limits on requests to a cluster. `names`: the flow control of the policy, then of the cluster.
 
         A repeated name counts once. Raises KeyError for a name that is not in the configuration.
         """
@@ -80,5 +80,5 @@ class FlowControls:
 
 
 def _counts_alike(one: model.FlowControl, other: model.FlowControl) -> bool:
-    """Whether both count the same, at the same place, and differ at most in their parameters."""
+    """Whether two flow controls count the same requests in the same tables, and differ only in their parameters."""
     return (one.type, one.per, one.shared) == (other.type, other.per, other.shared)

@@ -17,7 +17,7 @@ from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.observe.metrics.families import FLOW_CONTROL_REFUSED, FLOW_CONTROL_WAIT
 from mcproxy.observe.metrics.metrics import Metrics
 
-# Seconds in Retry-After, whatever the limit: client-go waits exactly as long, and retries ten times.
+# Retry-After in seconds for all limits. client-go waits exactly this long, and retries ten times.
 _RETRY_AFTER = 1
 
 
@@ -43,17 +43,17 @@ class FlowController(ABC):
 
     @property
     def waiting(self) -> int:
-        """Requests that wait in its queues."""
+        """The number of requests in the queues."""
         return sum(limiter.waiting for limiter in self._limiters)
 
     @property
     def refused(self) -> int:
-        """Requests refused since the start."""
+        """The number of requests refused since the start."""
         return sum(limiter.refused for limiter in self._limiters)
 
     @property
     def tokens(self) -> float | None:
-        """The tokens in the bucket of all requests; None if there are several buckets, or none."""
+        """The tokens in the only bucket, which all requests share; None if there are several buckets, or none."""
         return None
 
     @abstractmethod
@@ -61,14 +61,14 @@ class FlowController(ABC):
         """Apply another configuration of the same type and `per`, from the next request on."""
 
     def key(self, cluster_name: str) -> str | None:
-        """Return the key that a request to a cluster counts against; None: its user's name."""
+        """Return the key under which a request to a cluster counts; None means its user's name."""
         per = self.config.per
         return None if per is Per.USER else cluster_name if per is Per.CLUSTER else ""
 
     def too_many_requests(self, cluster_name: str, resource: str, waited: float | None = None) -> StatusError:
-        """Return the 429. `waited` is the number of seconds spent in the queue, None if it did not wait.
+        """Return the 429 error. `waited`: the seconds spent in the queue, None if the request did not wait.
 
-        For events there is no Retry-After: recorders would retry instead of dropping the event.
+        A 429 for events has no Retry-After, with which recorders would retry instead of dropping the event.
         """
         self._counts.increase(FLOW_CONTROL_REFUSED, (self.config.name,))
         limits = [*self._limits(), *(["over all replicas"] if self.config.shared else [])]
@@ -83,7 +83,7 @@ class FlowController(ABC):
         return retry_after(429, message, _RETRY_AFTER)
 
     def waited(self, seconds: float, result: str) -> None:
-        """Count a request that was in the queue; `result`: admitted, refused, left (the client went away)."""
+        """Count a request that has left the queue. `result`: admitted, refused, left (the client went away)."""
         self._counts.observe(FLOW_CONTROL_WAIT, (self.config.name, result), seconds)
 
     @abstractmethod
@@ -144,7 +144,7 @@ class TokenBucketController(FlowController):
 def make_controller(
     config: model.FlowControl, clock: IReactorTime, tables: LimitTables, metrics: Metrics
 ) -> FlowController | None:
-    """Return the controller of a flow control; None if it limits nothing."""
+    """Return the controller of a flow control; None if it has no limit."""
     if config.type is FlowControlType.EXEMPT:
         return None
     if config.type is FlowControlType.TOKEN_BUCKET:

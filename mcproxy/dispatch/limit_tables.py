@@ -1,4 +1,4 @@
-"""The tables in which flow controls count, as one process of a daemon sees them, and the limiters over them."""
+"""Access of one process to the shared tables in which flow controls count; makes the limiters that use them."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from mcproxy.dispatch.tables.token_buckets import TokenBuckets
 if TYPE_CHECKING:
     from mcproxy.dispatch.tables.shared_memory import SharedMemory
 
-#: The part of a limit over replicas that this machine admits before its agent sets shares; for a bucket, of its rate:
-#: the whole burst is available from the first request on, and is cut to a part when the agent knows other replicas.
+#: The fraction of a limit over replicas that this machine admits before its agent sets shares. For a bucket it applies
+#: to the rate; the whole burst is available from the first request on, until the agent knows other replicas.
 _FIRST_SHARE = 0.05
 
 
 class LimitTables:
-    """Makes limiters that count in the memory of the limits. For the reactor's thread only."""
+    """Makes limiters that count in the memory of the limits. Use it only in the reactor's thread."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class LimitTables:
         wake: Callable[[int], None],
         seconds: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`wake(columns)` wakes the processes whose bits are set. `seconds` is one clock of all processes."""
+        """`wake(columns)` wakes the processes whose bits are set. `seconds`: a clock that all processes share."""
         self.memory = memory
         self.wake = wake
         self.seconds = seconds
@@ -53,15 +53,15 @@ class LimitTables:
         self._directory = Directory(memory)
         self._buckets, self._counts = BucketSlots(memory), CountSlots(memory)
         self._with_queues: set[InFlightLimiter] = set()
-        #: The number of tables that count by a record; this process is a user of a record with any.
+        #: The number of tables that use each record; this process is a user of all records with a table.
         self._users: dict[int, int] = {}
-        #: Records of collected tables. The garbage collector runs at any moment, in any thread: also while this process
-        #: holds the mutex that is needed to close a record.
+        #: Records of garbage-collected tables, closed later: the garbage collector runs at any time, in any thread, and
+        #: also while this process holds the mutex that is needed to close a record.
         self._closing: deque[int] = deque()
 
     @classmethod
     def of_process(cls, descriptors: Mapping[str, int], column: int, reactor: Any) -> LimitTables:
-        """Return the tables of the process of a column, over the memory of another (`SharedMemory.descriptors`).
+        """Return the tables of the process with a column, in another process's memory (`SharedMemory.descriptors`).
 
         Raises MemoryMismatch, OSError.
         """
@@ -73,7 +73,7 @@ class LimitTables:
 
     @classmethod
     def of_one_process(cls, clock: IReactorTime) -> LimitTables:
-        """Return tables over memory of this process alone."""
+        """Return tables in memory of only this process."""
 
         def wake(columns: int) -> None:
             if columns:
@@ -83,19 +83,19 @@ class LimitTables:
         return tables
 
     def owned(self) -> SharedMemory:
-        """Return the memory with its owner's methods, for the shares of limits over replicas; only in one process."""
+        """Return the memory with its owner's methods, to set shares of limits over replicas; only in one process."""
         from mcproxy.dispatch.tables.shared_memory import SharedMemory
 
         return SharedMemory(self.memory, self.wake, self.seconds)
 
     def token_bucket(self, config: model.FlowControl, clock: IReactorTime) -> TokenBucketLimiter:
-        """Return a limiter, whose buckets all processes share."""
+        """Return a limiter whose buckets all processes share."""
         limit = LimitId(config.name, "bucket", config.per)
         buckets = self.buckets(limit, config.qps, config.burst, shared=config.shared)
         return TokenBucketLimiter(buckets, config.queue, clock, self.seconds)
 
     def in_flight(self, config: model.FlowControl, clock: IReactorTime, *, long_running: bool) -> InFlightLimiter:
-        """Return a limiter, which counts requests in flight in all processes."""
+        """Return a limiter that counts requests in flight in all processes."""
         limit = LimitId(config.name, "long" if long_running else "short", config.per)
         counts = self.counts(limit, config.max_long_running if long_running else config.max, shared=config.shared)
         return InFlightLimiter(counts, config.queue, clock, self._with_queues)
@@ -124,7 +124,7 @@ class LimitTables:
         )
 
     def connections(self, address: str) -> ConnectionCounts:
-        """Return the counts of the connections of the listener of an address. Raises DirectoryFullError."""
+        """Return the counts of a listener's connections, by its address. Raises DirectoryFullError."""
         return ConnectionCounts(self.counts(LimitId(address, "connections", Per.USER), None))
 
     def _open(self, limit: LimitId, share: Share, shared: bool) -> RecordUse:
@@ -132,7 +132,7 @@ class LimitTables:
         try:
             record = self._directory.open(limit, share, self.seconds(), shared=shared, column=self._column)
         except DirectoryFullError:
-            gc.collect()  # limits of former configurations, which only the garbage collector finds
+            gc.collect()  # frees limits of former configurations, which are in reference cycles
             self._close_unused()
             record = self._directory.open(limit, share, self.seconds(), shared=shared, column=self._column)
         self._users[record] = self._users.get(record, 0) + 1
@@ -149,7 +149,7 @@ class LimitTables:
                 self._directory.close(record, self._column)
 
     def was_given_places(self) -> None:
-        """Other processes have handed places over to this one."""
+        """Wake limiters, because other processes have handed places over to this one."""
         self._close_unused()
         for limiter in list(self._with_queues):
             limiter.was_given_places()
@@ -177,26 +177,26 @@ class WakeUpReader:
         self._on_wake_up()
 
     def connectionLost(self, reason: Failure) -> None:
-        """Called by the reactor when `doRead` raised, which it has logged: waiting requests are still polled."""
+        """Do nothing after an exception of `doRead`, which the reactor has logged: waiting requests are polled."""
 
 
 class ConnectionCounts:
-    """The connections of one listener by client, counted over several processes: `net.client_table.Places`.
+    """Counts the connections of one listener by client over several processes (`net.client_table.Places`).
 
-    The connections of a process that died are subtracted.
+    The connections of a dead process are subtracted.
     """
 
     def __init__(self, counts: InFlightCounts) -> None:
         self._counts = counts
 
     def take(self, client: str, limit: int) -> bool:
-        """Count one more unless the count has reached `limit`; return whether it was counted."""
+        """Count one more connection unless the count has reached `limit`; return whether it was counted."""
         return self._counts.take_below(client, limit)
 
     def take_beyond(self, client: str) -> None:
-        """Count one more, regardless of the limit."""
-        self._counts.take(client)  # its limit has no maximum
+        """Count one more connection, regardless of the limit."""
+        self._counts.take(client)  # always succeeds, because the limit of these counts has no maximum
 
     def release(self, client: str) -> None:
-        """Count one less."""
+        """Count one connection less."""
         self._counts.release(client)

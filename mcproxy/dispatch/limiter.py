@@ -1,11 +1,11 @@
-"""One limit, and the queues of requests that wait for it.
+"""Admits requests up to a limit, and has queues for the requests that wait.
 
-A limiter admits as many requests as its limit allows for each key, and has a queue for each key that is over it. A
-waiting request is admitted when another one ends, or when there is a token again; waiting ends with the queue's timeout
-at the latest. While a request waits for a key, later ones for that key must wait too. A full queue makes room by
+A limiter admits as many requests for each key as its limit allows, and has a queue for each key over the limit. A
+waiting request is admitted when another one ends, or when there is a token again. Waiting ends at the latest with the
+queue's timeout. While a request waits for a key, later requests for that key must wait too. A full queue makes room by
 refusing the newest request of the user with the most requests in it (`fair_queue`).
 
-Counts of requests in flight have only keys with one, so the table is bounded by the number of client connections.
+Only keys with requests in flight have a count, so the number of client connections bounds the table.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from mcproxy.dispatch.fair_queue import FairQueue
 from mcproxy.dispatch.tables.in_flight_counts import InFlightCounts
 from mcproxy.dispatch.tables.token_buckets import TokenBuckets
 
-# Seconds; a timer that is due sooner would only wake the process more often.
+# Minimum delay of a timer in seconds; a shorter one would only wake the process more often.
 _TICK = 0.001
 #: Seconds between two polls for waiting requests.
 POLL_INTERVAL = 0.1
-# Keys in each poll: they take a few milliseconds.
+# Maximum of keys in each poll, which then takes a few milliseconds.
 _MAX_CHECKED = 1000
 
 
@@ -35,7 +35,7 @@ class WaitResult(Enum):
 
     ADMITTED = auto()
     TIMED_OUT = auto()
-    DISPLACED = auto()  # it made room for another user's request
+    DISPLACED = auto()  # the request made room for another user's request
 
 
 class _Waiter:
@@ -50,21 +50,21 @@ class Limiter(metaclass=ABCMeta):
 
     __slots__ = ("_clock", "_queues", "_waking", "queue", "refused", "seconds", "waiting")
 
-    #: True if what was taken is held until the request has ended.
+    #: Whether a request holds its place until its end.
     holds = False
 
     def __init__(self, queue: model.Queue | None, clock: IReactorTime) -> None:
-        self.queue = queue  # applies to later requests; the size is for each key
-        self.waiting = 0  # of all keys together
-        self.refused = 0  # since the start
+        self.queue = queue  # settings for later requests; the size is for each key
+        self.waiting = 0  # number of waiting requests of all keys
+        self.refused = 0  # number of refused requests since the start
         self._clock = clock
         self.seconds: Callable[[], float] = clock.seconds
-        self._queues: dict[str, FairQueue[_Waiter]] = {}  # by key; none is empty
+        self._queues: dict[str, FairQueue[_Waiter]] = {}  # by key; no queue is empty
         self._waking: set[str] = set()
 
     @abstractmethod
     def take(self, key: str) -> bool:
-        """Admit a request; False if it is over the limit, or other requests are waiting."""
+        """Admit a request; return False if it exceeds the limit, or if other requests are waiting."""
 
     @abstractmethod
     def release(self, key: str) -> None:
@@ -73,10 +73,10 @@ class Limiter(metaclass=ABCMeta):
     @property
     @abstractmethod
     def blocked(self) -> bool:
-        """True if the limit admits nothing, however long a request waits."""
+        """Whether the limit admits no request, however long it waits."""
 
     def may_wait(self, key: str, user: str) -> bool:
-        """Return whether the queue has room, or would make room, for one more request of `user`."""
+        """Return whether the queue has or can make room for one more request of `user`."""
         settings = self.queue
         if settings is None or self.blocked:
             return False
@@ -86,9 +86,9 @@ class Limiter(metaclass=ABCMeta):
         return len(queue) < settings.size or queue.can_make_room_for(user)
 
     def wait(self, key: str, user: str) -> Deferred[WaitResult]:
-        """Wait in the queue; only if `may_wait` is true. Unless it is ADMITTED, nothing has been taken.
+        """Wait in the queue; call this only if `may_wait` is true. Only the result ADMITTED takes a place.
 
-        Cancelling leaves the queue.
+        Cancelling the Deferred removes the request from the queue.
         """
         assert self.queue is not None
         result: Deferred[WaitResult] = Deferred(lambda _: self._leave(waiter))
@@ -110,7 +110,7 @@ class Limiter(metaclass=ABCMeta):
     def wake(self, key: str) -> None:
         """Admit as many of the waiting requests as the limit allows."""
         if key in self._waking:
-            return  # the loop below admitted a request that has ended already: it continues by itself
+            return  # called from the loop below, by an admitted request that has ended already; the loop continues
         self._waking.add(key)
         try:
             while (queue := self._queues.get(key)) is not None and self._take_in_turn(key):
@@ -123,20 +123,20 @@ class Limiter(metaclass=ABCMeta):
         self._schedule_wake(key)
 
     def wake_all(self) -> None:
-        """Admit as many as a changed limit allows."""
+        """Admit as many waiting requests as a changed limit allows."""
         for key in list(self._queues):
             self.wake(key)
 
     @abstractmethod
     def _take_in_turn(self, key: str) -> bool:
-        """Take from the limit for the first request in a queue; False: it waits on."""
+        """Take a place for the first request in a queue; return False if it has to wait further."""
 
     @abstractmethod
     def _schedule_wake(self, key: str) -> None:
-        """Make sure that `wake` is called when there will be room, if no release will call it."""
+        """Schedule a call of `wake` for the time when there is room, if no release will call it."""
 
     def _still_queued(self, key: str) -> bool:
-        """Admit the requests that can be admitted now; return whether one still waits for `key`."""
+        """Admit the requests for which there is room now; return whether a request still waits for `key`."""
         if key in self._queues:
             self.wake(key)
         return key in self._queues
@@ -167,10 +167,10 @@ class Limiter(metaclass=ABCMeta):
 
 
 class InFlightLimiter(Limiter):
-    """No more than a maximum at a time, in all processes together.
+    """Limits the requests in flight in all processes together.
 
-    Another process signals a place that it hands over. Waiting keys are polled as well: a process that was stopped may
-    have lost its turn, and the share of a limit over replicas may change.
+    Another process signals a place that it hands over. Waiting keys are also polled, because a stopped process can have
+    lost its turn, and the share of a limit over replicas can change.
     """
 
     __slots__ = ("_timer", "_waiting", "_with_queues", "requests")
@@ -184,16 +184,16 @@ class InFlightLimiter(Limiter):
         clock: IReactorTime,
         with_queues: set[InFlightLimiter],
     ) -> None:
-        """While anything waits the limiter is in `with_queues`; `was_given_places` is called for those."""
+        """While a request waits, the limiter is in `with_queues`, for whose members `was_given_places` is called."""
         super().__init__(queue, clock)
         self.requests = requests
-        self._waiting: dict[str, None] = {}  # keys whose bit of this process is set; the next one to poll first
+        self._waiting: dict[str, None] = {}  # keys for which this process's bit is set, in the order of polling
         self._with_queues = with_queues
         self._timer: IDelayedCall | None = None
 
     @property
     def in_use(self) -> int:
-        """Requests in flight in this process, of all keys together."""
+        """The number of requests in flight in this process, of all keys."""
         return self.requests.in_use
 
     @property
@@ -201,7 +201,7 @@ class InFlightLimiter(Limiter):
         return self.requests.max == 0
 
     def change(self, maximum: int | None, queue: model.Queue | None) -> None:
-        """Apply another limit; those in flight go on counting, and it applies to those that wait."""
+        """Apply another limit, also to waiting requests; requests in flight continue to count."""
         self.queue = queue
         self.requests.max = maximum
         self.wake_all()
@@ -218,7 +218,7 @@ class InFlightLimiter(Limiter):
             self.wake(key)
 
     def was_given_places(self) -> None:
-        """Another process has handed a place over to this one."""
+        """Admit a waiting request, because another process has handed a place over to this one."""
         for key in list(self._waiting):
             if self.requests.was_given(key):
                 self.wake(key)
@@ -233,7 +233,7 @@ class InFlightLimiter(Limiter):
                 self._with_queues.add(self)
                 if self._timer is None:
                     self._timer = self._clock.callLater(POLL_INTERVAL, self._poll)
-                self.wake(key)  # a place may have become free since the refusal
+                self.wake(key)  # a place can have become free since the refusal
         elif key in self._waiting:
             del self._waiting[key]
             if not self._waiting:
@@ -247,16 +247,16 @@ class InFlightLimiter(Limiter):
         self._timer = self._clock.callLater(POLL_INTERVAL, self._poll)
         for _ in range(min(_MAX_CHECKED, len(self._waiting))):
             key = next(iter(self._waiting))
-            self._waiting[key] = self._waiting.pop(key)  # the next poll begins with the keys after it
+            self._waiting[key] = self._waiting.pop(key)  # moves the key to the end of the order of polling
             self.wake(key)
             if not self._waiting:
                 break
 
 
 class TokenBucketLimiter(Limiter):
-    """No more than a burst at once and a rate in the long run, in all processes together.
+    """Limits the rate of requests in all processes together, with a burst.
 
-    A request that waits takes its token in advance, and is admitted when it is due.
+    A waiting request takes its token in advance, and is admitted when the token is due.
     """
 
     __slots__ = ("_buckets", "_seconds", "_timers", "_waiting")
@@ -264,12 +264,12 @@ class TokenBucketLimiter(Limiter):
     def __init__(
         self, buckets: TokenBuckets, queue: model.Queue | None, clock: IReactorTime, seconds: Callable[[], float]
     ) -> None:
-        """`seconds` is one clock of all processes, which the buckets count by."""
+        """`seconds`: a clock that all processes share, used by the buckets."""
         super().__init__(queue, clock)
         self._seconds = seconds
         self._buckets = buckets
-        self._timers: dict[str, IDelayedCall] = {}  # by key, for those that have a queue
-        self._waiting: set[str] = set()  # keys for which a token was taken in advance, or could not be
+        self._timers: dict[str, IDelayedCall] = {}  # by key, for keys with a queue
+        self._waiting: set[str] = set()  # keys for which a token was taken in advance, or was refused
 
     @property
     def blocked(self) -> bool:
@@ -280,7 +280,7 @@ class TokenBucketLimiter(Limiter):
         return self._buckets.fill(key, self._seconds())
 
     def change(self, qps: float, burst: int, queue: model.Queue | None) -> None:
-        """Apply another limit; buckets keep their tokens, and it applies to those that wait."""
+        """Apply another limit, also to waiting requests; buckets keep their tokens."""
         self.queue = queue
         self._buckets.resize(qps, burst, self._seconds())
         self.wake_all()

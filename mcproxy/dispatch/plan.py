@@ -1,7 +1,7 @@
-"""The plan of a request: the live parts that serve it, chosen by the first policy that matches.
+"""The plan of a request: the live objects that serve it, chosen by the first matching policy.
 
-A `Plan` is made once for each policy and cluster, when the first request needs it; after that it is only looked up. A
-reload makes new ones, which take over the positions of their load balancing.
+A `Plan` is made once for each policy and cluster, for the first request that needs it; later requests look it up. A
+reload makes new plans, which take over the positions of their load balancing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Plan:
-    """How the requests of one policy to one cluster are served."""
+    """The objects that serve the requests of one policy to one cluster."""
 
     __slots__ = (
         "access_log",
@@ -49,13 +49,13 @@ class Plan:
         access_log: bool = True,
         authority: str | None = None,
     ) -> None:
-        """`authority` is that of an API service (`config.model.APIService`)."""
-        self.policy = policy  # its name; "" where the server has no dispatch
+        """`authority`: the authority of an API service (`config.model.APIService`)."""
+        self.policy = policy  # name of the policy; "" if the server has no dispatch
         self.cluster = cluster
         self.balancer = balancer
         self.limits = limits
-        #: The parts of `limits`, for requests to an aggregate: a policy counts each once, whichever members it touches
-        #: (the object is the same for all of them), and a cluster only those that are sent to it.
+        #: The parts of `limits`, for requests to an aggregate: a policy counts each request once, however many members
+        #: serve it (all share the object), and a cluster counts only the requests that are sent to it.
         self.policy_limits, self.cluster_limits = policy_limits, cluster_limits
         self.reject = reject
         self.access_log = access_log
@@ -85,14 +85,14 @@ class Dispatch:
         flow_controls: FlowControls,
         previous: Dispatch | None = None,
     ) -> None:
-        """`clusters` has every live cluster of the Runtime; `previous` belongs to the same server before a reload."""
+        """`clusters`: all live clusters of the Runtime. `previous`: the Dispatch of the same server before a reload."""
         self._server = server
         self._clusters = clusters
         self._flow_controls = flow_controls
         self._index = None if server.dispatch is None else PolicyIndex(server.dispatch)
         self._plans: dict[tuple[int, str], Plan] = {}
         self._service_plans: dict[tuple[int, model.APIService], Plan] = {}
-        self._numbers: dict[str, int] | None = None  # of the policies by name, once they are needed
+        self._numbers: dict[str, int] | None = None  # indices of the policies by name, computed on first use
         self._policy_limits: dict[tuple[int, str], RequestLimits] = {}
         self._positions: dict[tuple[str, str], Balancer] = (
             {} if previous is None else previous._positions_of(server.dispatch or ())
@@ -111,8 +111,8 @@ class Dispatch:
     def plan_of_service(self, user: UserInfo, info: RequestInfo, service: model.APIService) -> Plan | None:
         """Return the plan of a request to an API service of the server; None if no policy matches.
 
-        Its group-version has one owner, so a policy's `backend` does not apply; `endpoints` apply if they are the
-        owner's.
+        The group-version has one owner, so a policy's `backend` does not apply. `endpoints` apply only if they belong
+        to the owner.
         """
         number = 0 if self._index is None else self._index.find(user, info, service.cluster)
         if number is None:
@@ -123,9 +123,9 @@ class Dispatch:
         return plan
 
     def plan_of(self, policy: str, cluster: str) -> Plan | None:
-        """Return the plan of a request to `cluster` for which another process has found the policy.
+        """Return the plan of a request to `cluster` whose policy another process has found.
 
-        `policy` is the name of the plan there. Returns None if there is no such policy.
+        `policy`: the name of the policy in that process's plan. Returns None if there is no such policy.
         """
         if self._numbers is None:
             policies = self._server.dispatch
@@ -140,14 +140,14 @@ class Dispatch:
         return plan
 
     def _positions_of(self, policies: Sequence[model.Policy]) -> dict[tuple[str, str], Balancer]:
-        """Return the balancers by policy and cluster; not the plans, which would keep earlier Runtimes alive."""
+        """Return the balancers by policy and cluster. The plans themselves would keep earlier Runtimes alive."""
         names = {policy.name for policy in policies}
         plans = (*self._plans.values(), *self._service_plans.values())
         made = {(plan.policy, plan.cluster.name): plan.balancer for plan in plans}
         return {key: balancer for key, balancer in (self._positions | made).items() if key[0] in names}
 
     def _make(self, number: int, named: str, service: model.APIService | None = None) -> Plan:
-        """Make the plan of a policy for requests that name a cluster, or that are an API service's in that cluster."""
+        """Make the plan of a policy for requests to a cluster, or to an API service in that cluster."""
         server, authority = self._server, None if service is None else service.authority
         if server.dispatch is None:
             cluster = self._clusters[named]
@@ -189,7 +189,7 @@ class Dispatch:
         )
 
     def _limits_of_policy(self, number: int, cluster: str) -> RequestLimits:
-        """Return the policy's own limits: one object, but for `per: Cluster` one for each cluster."""
+        """Return the policy's own limits: one object, or with `per: Cluster` one for each cluster."""
         assert self._server.dispatch is not None
         name = self._server.dispatch[number].flow_control
         if name is None:

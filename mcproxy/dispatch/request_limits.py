@@ -1,6 +1,6 @@
-"""The limits on a request, every flow control that applies to it in order, and the permit of an admitted request.
+"""Acquires the permit of a request from all flow controls that limit it, in order.
 
-Most requests have no limit, or one. Those have their own `acquire`; the general case is `RequestLimits`.
+Most requests have no limit, or one limit. These cases have their own `acquire`; `RequestLimits` is the general case.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mcproxy.dispatch.limiter import Limiter, WaitResult
 
 
 class Limit(Protocol):
-    """The limit of a permit."""
+    """The interface of a limit for its permits."""
 
     def release(self, key: str) -> None: ...
 
@@ -26,7 +26,7 @@ class Permit:
     __slots__ = ("_key", "_limit", "_next")
 
     def __init__(self, limit: Limit | None, key: str, next_permit: Permit | None = None) -> None:
-        """`next_permit` is released together with this one."""
+        """`next_permit`: a permit that is released together with this one."""
         self._limit = limit
         self._key = key
         self._next = next_permit
@@ -42,7 +42,7 @@ class Permit:
         return self
 
     def release(self) -> None:
-        """Stop counting the request, however it ended."""
+        """Stop counting the request; called however it ended."""
         limit = self._limit
         if limit is None:
             return
@@ -52,15 +52,15 @@ class Permit:
             self._next.release()
 
 
-#: The permit of requests that no limit counts in flight: those with token buckets only, or without limits.
+#: The permit of requests that no limit counts in flight: requests with only token buckets, or without limits.
 EMPTY_PERMIT = Permit(None, "")
 
 
 class RequestLimits:
     """The limits on requests of one policy to one cluster.
 
-    `user_name` is the user's after impersonation; `long_running` and `resource` are those of the request info.
-    `resource` is compared with "events" only: give it for the groups "" and events.k8s.io.
+    `user_name`: the user's name after impersonation. `long_running` and `resource`: the values of the request info.
+    `resource` is only compared with "events", so it is needed only for the groups "" and events.k8s.io.
     """
 
     __slots__ = ("_cluster_name", "_controls")
@@ -70,11 +70,11 @@ class RequestLimits:
         self._controls = tuple((control, control.key(cluster_name)) for control in controls)
 
     def acquire(self, user_name: str, long_running: bool, resource: str = "") -> Permit | Deferred[Permit]:
-        """Return a permit, which must be released when the request has ended, at once or after waiting for one.
+        """Return a permit at once or after waiting; the caller must release it when the request has ended.
 
-        Raises StatusError (429). Permits of earlier limits are released if a later one does not admit the request.
+        Raises StatusError (429). If a limit does not admit the request, the permits of earlier limits are released.
         The Deferred fails with StatusError (429) after a queue's timeout, or when the request had to make room in a
-        queue. Cancel it if the client has gone away, or the permit would never be released; that releases everything.
+        queue. Cancel it if the client has gone away; this releases all permits, which otherwise would never happen.
         """
         taken: list[tuple[Limiter, str]] = []
         for control, fixed_key in self._controls:
@@ -91,7 +91,7 @@ class RequestLimits:
         return Deferred.fromCoroutine(self._acquired(user_name, long_running, resource))
 
     async def _acquired(self, user_name: str, long_running: bool, resource: str) -> Permit:
-        """Return a permit, after waiting for one limit after the other where necessary."""
+        """Return a permit, after waiting for each limit in turn if necessary."""
         taken: list[tuple[Limiter, str]] = []
         try:
             for control, fixed_key in self._controls:
@@ -99,7 +99,7 @@ class RequestLimits:
                 key = user_name if fixed_key is None else fixed_key
                 if not limiter.take(key):
                     self._refuse_unless_may_wait(control, limiter, key, user_name, resource)
-                    # Read before the wait: a reload may change the queue meanwhile.
+                    # Read before the wait, because a reload can change the queue meanwhile.
                     timeout = limiter.queue.timeout if limiter.queue is not None else 0.0
                     begun = limiter.seconds()
                     try:
@@ -119,10 +119,10 @@ class RequestLimits:
         return _permit(taken)
 
     def switch_to_long_running(self, permit: Permit, user_name: str) -> Permit:
-        """Return a permit of the long-running budgets in exchange for `permit` of the short ones.
+        """Exchange `permit`, which counts as short, for a permit that counts as long-running.
 
-        For a request that turned out to be a tunnel. Raises StatusError (429), without waiting, if a budget is
-        exhausted; `permit` then stays valid. Token buckets have one budget for all requests and take nothing again.
+        Called for a request that has become a tunnel. Raises StatusError (429), without waiting, if a budget is
+        exhausted; `permit` then stays valid. Token buckets have one budget for all requests and take no second token.
         """
         taken: list[tuple[Limiter, str]] = []
         for control, fixed_key in self._controls:
@@ -141,7 +141,7 @@ class RequestLimits:
     def _refuse_unless_may_wait(
         self, control: FlowController, limiter: Limiter, key: str, user_name: str, resource: str
     ) -> None:
-        """Return if the request may wait, else raise the refusal."""
+        """Raise the refusal unless the request may wait."""
         if not limiter.may_wait(key, user_name):
             limiter.refused += 1
             raise control.too_many_requests(self._cluster_name, resource)

@@ -1,9 +1,8 @@
-"""HTTP/1.1 and HTTP/2 between transports and handlers: server and client engines, connection pools, tunnels.
+"""HTTP/1.1 and HTTP/2: server and client engines, connection pools and tunnels.
 
-An attacker controls every byte that a client sends and, less often, every byte of an upstream. `h1/head_parser.py`,
-`h1/framing.py` and `h2/heads.py` validate them strictly before anything acts on them: ambiguous messages are rejected,
-never repaired. This package knows
-nothing of Kubernetes.
+An attacker can control every byte from a client and, less often, every byte from an upstream. `h1/head_parser.py`,
+`h1/framing.py` and `h2/heads.py` validate these bytes strictly before they are used. Ambiguous messages are rejected,
+never repaired. This package does not depend on Kubernetes.
 
-`exchange.Exchange` is the interface for handlers: one request and its response, independent of the protocol version.
+Handlers use `exchange.Exchange`: one request and its response, independent of the protocol version.
 """

@@ -1,7 +1,7 @@
-"""A request to an upstream and its response, as the layers above the engines see them, whatever the protocol version.
+"""The interface of a request to an upstream and its response, independent of the protocol version.
 
-`ClientStream` carries one request at a time: an HTTP/1.1 connection, or one stream of an HTTP/2 connection. The pool
-(`http/connection_pool.py`) gives one for each request; it serves until the response has ended, failed or been
+A `ClientStream` carries one request at a time: it is an HTTP/1.1 connection, or one stream of an HTTP/2 connection. The
+pool (`http/connection_pool.py`) returns one for each request. It is used until the response has ended, failed or been
 cancelled.
 
     stream.send_head(head, ..., sink)  -> send_body* end_body                                   (request)
@@ -16,14 +16,14 @@ from typing import Final, Protocol
 from mcproxy.http.messages import Header, RequestHead, ResponseHead
 from mcproxy.http.tunnel import TunnelSide
 
-#: Interim responses (1xx) before the final one.
+#: Maximum of interim responses (1xx) before the final response.
 MAX_INTERIM: Final = 32
 
 
 class ConnectionClosed(Exception):
     """The upstream closed the connection, or reset the stream, before the response was complete.
 
-    `code` is the error code of RST_STREAM, None where there was none.
+    `code` is the error code of RST_STREAM; None if no RST_STREAM was received.
     """
 
     def __init__(self, cause: str, code: int | None = None) -> None:
@@ -32,52 +32,52 @@ class ConnectionClosed(Exception):
 
 
 class RequestNotProcessed(ConnectionClosed):
-    """The upstream has not processed the request (RFC 9113 8.7): it may be sent again whatever its method."""
+    """The upstream has not processed the request (RFC 9113 8.7), which can be repeated whatever its method."""
 
 
 class HTTP1Required(RequestNotProcessed):
-    """The upstream takes the request over HTTP/1.1 alone (HTTP_1_1_REQUIRED)."""
+    """The upstream accepts the request only over HTTP/1.1 (HTTP_1_1_REQUIRED)."""
 
 
 class ResponseTimeout(Exception):
-    """The first byte of the response did not arrive in time, or the upstream read nothing more of the request."""
+    """The first byte of the response did not arrive in time, or the upstream stopped reading the request."""
 
 
 class ResponseSink(Protocol):
     """Receives a response."""
 
     def response_interim(self, head: ResponseHead) -> None:
-        """An interim response (1xx) arrived."""
+        """Called with an interim response (1xx)."""
 
     def response_head(self, head: ResponseHead) -> None:
-        """The final response begins."""
+        """Called with the head of the final response."""
 
     def response_whole(self, head: ResponseHead, body: bytes) -> None:
-        """The whole response, which arrived at once, with a body that is not empty; nothing else is called for it."""
+        """Called with a complete response that arrived at once, with a non-empty body; no other method is called."""
 
     def response_data(self, data: bytes) -> None:
-        """A piece of its body."""
+        """Called with a piece of the response's body."""
 
     def response_flush(self) -> None:
-        """All data that has arrived was passed on; more follows later."""
+        """Called when all received data was passed on; more data follows later."""
 
     def response_end(self, trailers: list[Header]) -> None:
-        """The response is complete."""
+        """Called when the response is complete."""
 
     def response_failed(self, problem: Exception) -> None:
-        """The response failed, and with it its stream.
+        """Called when the response and its stream have failed.
 
         `problem` is ConnectionClosed (RequestNotProcessed), ResponseTimeout or UpstreamProtocolError.
         """
 
     def response_upgraded(self, head: ResponseHead, side: TunnelSide) -> None:
-        """The upstream responded with 101; `side` is its half of the tunnel."""
+        """Called after a response with 101; `side` is the upstream's half of the tunnel."""
 
     def pause_request(self) -> None:
-        """The upstream reads slowly: send no more of the request's body until `resume_request`."""
+        """Stop sending the request's body until `resume_request`, because the upstream reads slowly."""
 
     def resume_request(self) -> None:
-        """The upstream reads again."""
+        """Continue sending the request's body."""
 
 
 class ClientStream(Protocol):
@@ -85,14 +85,14 @@ class ClientStream(Protocol):
 
     @property
     def refusable(self) -> bool:
-        """Whether the response may fail with RequestNotProcessed; the caller must then keep the request's body for a
+        """Whether the response can fail with RequestNotProcessed. Then the caller must keep the request's body for a
         retry.
         """
         ...
 
     @property
     def multiplexed(self) -> bool:
-        """Whether its connection carries other streams at the same time."""
+        """Whether the connection of this stream carries other streams at the same time."""
         ...
 
     @property
@@ -109,38 +109,38 @@ class ClientStream(Protocol):
         sink: ResponseSink,
         timeout: float,
     ) -> None:
-        """Send the head of a request; if it has a body, that follows with `send_body` and `end_body`.
+        """Send the head of a request; its body, if any, follows with `send_body` and `end_body`.
 
-        The engine uses the method, the body's length, the upgrade, `expects_continue` and `te_trailers` of `head`, and
-        does the framing. `fields` are blocks of end-to-end fields as in `RequestHead.fields`. `timeout` (seconds; 0:
-        none) limits the time from the end of the request to the first byte of the response, and the time during which
-        the upstream reads nothing of the request.
+        Of `head` the engine uses the method, the body's length, the upgrade, `expects_continue` and `te_trailers`; it
+        adds the framing. `fields` are blocks of end-to-end fields as in `RequestHead.fields`. `timeout` (seconds; 0: no
+        limit) limits the time from the end of the request to the first byte of the response, and the time in which
+        the upstream reads none of the request.
         """
 
     def send_body(self, data: bytes) -> None:
         """Send a piece of the request's body, without framing."""
 
     def end_body(self, trailers: list[Header]) -> None:
-        """The request is complete."""
+        """End the request's body."""
 
     def sibling(self) -> ClientStream | None:
-        """Return a stream for a short request on the connection on which this one runs, to be used at once.
+        """Return another stream of the same connection for a short request, to be used at once.
 
-        None if the connection takes no other: over HTTP/1.1, behind GOAWAY, when the peer's limit is reached.
+        Returns None if the connection accepts no other stream: over HTTP/1.1, after GOAWAY, at the peer's limit.
         """
 
     def doubt(self, since: float) -> None:
-        """The response to a request that was sent at `since` (seconds, on the clock of the engine) is late.
+        """Check the connection of a late response. `since`: when the request was sent (seconds of the engine's clock).
 
-        If nothing has arrived on the connection since then, on any stream, it gets no further request, and it ends
-        unless the peer answers a PING. To be called before `cancel`.
+        If no stream of the connection has received anything since then, it gets no further request, and is closed
+        unless the peer answers a PING. Call this before `cancel`.
         """
 
     def cancel(self) -> None:
-        """Abandon the response, so that the upstream stops working on it. The sink is not called any more."""
+        """Abandon the response, so that the upstream stops its work. The sink is not called any more."""
 
     def pause(self) -> None:
         """Stop reading the response until `resume`."""
 
     def resume(self) -> None:
-        """Read the response again."""
+        """Continue reading the response."""

@@ -1,16 +1,16 @@
 """The pool of connections to one upstream address with one identity, over HTTP/2 and HTTP/1.1.
 
-Upgrades (exec, attach, port-forward, WebSocket) have HTTP/1.1 connections next to those of HTTP/2, as clients
-of a kube-apiserver do it. With `UpstreamProtocol.AUTO` a connection offers both versions by ALPN and the upstream
-chooses. That it chose HTTP/1.1 is remembered until its next failure, but not longer than its connections or 5 minutes:
-an upstream may begin to support HTTP/2 without failing, as a load balancer does with a new configuration.
+Upgrades (exec, attach, port-forward, WebSocket) use HTTP/1.1 connections in addition to those of HTTP/2, as clients
+of a kube-apiserver do. With `UpstreamProtocol.AUTO` a connection offers both versions by ALPN and the upstream chooses.
+The pool remembers a choice of HTTP/1.1 until the next failure, but not longer than the connections exist or 5 minutes,
+because an upstream can begin to support HTTP/2 without a failure, as a load balancer with a new configuration.
 
-Requests of the proxy itself (`Use`) share the HTTP/2 connections with those of clients as far as neither can hold up
-the other: watches have separate connections, so that no client's resets take them out of service, and so have lists,
-so that they delay nothing else. Limits of clients' connections do not hold for them.
+The proxy's own requests (`Use`) share HTTP/2 connections with clients' requests if neither can delay the other. Watches
+have separate connections, so that resets by clients do not affect them. Lists have separate connections too, so that
+they delay no other request. The limits of clients' connections do not apply to these.
 
-A kube-apiserver ends the connection of an anonymous request, and of one whose credential it refuses, with GOAWAY
-(UnauthenticatedHTTP2DOSMitigation). Such requests have HTTP/2 connections apart, so that others keep theirs.
+A kube-apiserver ends the connection of an anonymous request, or of one whose credential it refuses, with GOAWAY
+(UnauthenticatedHTTP2DOSMitigation). Such requests have separate HTTP/2 connections, so that other requests keep theirs.
 """
 
 from __future__ import annotations
@@ -44,27 +44,27 @@ Connect = Callable[[IProtocol, tuple[bytes, ...]], "Deferred[None]"]
 _ADVICE = "it does not speak HTTP/2 by ALPN: set connections.protocol to Auto or HTTP1"
 
 _MEMORY: Final = 300.0
-"""For how many seconds no connection offers HTTP/2 to an upstream that has chosen HTTP/1.1."""
+"""Seconds for which connections do not offer HTTP/2 to an upstream that has chosen HTTP/1.1."""
 
-#: Idle HTTP/1.1 connections that are kept for the proxy's own requests, and for how long (seconds): longer than the
-#: time between two polls of discovery, shorter than what load balancers allow.
+#: Maximum of idle HTTP/1.1 connections for the proxy's own requests, and the seconds for which they are kept: longer
+#: than the time between two polls of discovery, shorter than the idle time that load balancers allow.
 _OWN_IDLE: Final = 2
 _OWN_IDLE_TIMEOUT: Final = 45.0
 
 
 class Use(Enum):
-    """The kind of a request, which decides which HTTP/2 connections it may use. All kinds but APART are the proxy's own
-    requests.
+    """The kind of a request, which determines the HTTP/2 connections that it can use. All kinds except APART are for
+    the proxy's own requests.
     """
 
     SHORT = "short"
-    """A short response: on the connections of clients' requests."""
+    """A request with a short response, on the connections of clients' requests."""
     LASTING = "lasting"
     """A watch, and short requests on the same connection (`ClientStream.sibling`)."""
     BULK = "bulk"
-    """A list: on connections of its own, since its long response would delay whatever shares its connection."""
+    """A list, on separate connections, because its long response would delay other requests on its connection."""
     APART = "apart"
-    """A client's request without a credential, or with one that was refused: a kube-apiserver ends its connection."""
+    """A client's request without a credential, or with a refused one: a kube-apiserver ends its connection."""
 
 
 class _ChoseHTTP1(Exception):
@@ -74,15 +74,15 @@ class _ChoseHTTP1(Exception):
 class ConnectionPool:
     """The connections to one upstream.
 
-    At most `max_idle` idle connections of each version are kept, each for `idle_timeout` seconds (0: no limit);
-    `max_connections` limits those of each version that take requests (0: no limit), and requests beyond them wait in
-    order. `violated(cause)` is called when an HTTP/2 connection ends because the upstream has violated the protocol or
-    flooded it.
+    At most `max_idle` idle connections of each version are kept, each for `idle_timeout` seconds (0: no limit).
+    `max_connections` limits the connections of each version that accept requests (0: no limit); further requests wait
+    in order. `violated(cause)` is called when an HTTP/2 connection ends because the upstream has violated the protocol
+    or has flooded the connection.
 
-    `prior_knowledge`: connections without TLS, which have no ALPN, use HTTP/2 where `protocol` is HTTP2 (RFC 9113
-    3.3). `sends_trailers`: trailers of requests are sent over HTTP/2 (`H2ClientStream.end_body`). `most_head` limits
-    the head of a response (bytes). `first_limit`: streams of clients on a connection before its upstream has said how
-    many it permits. `repeats_heads` as for `H1ClientConnection`.
+    `prior_knowledge`: connections without TLS, which have no ALPN, use HTTP/2 if `protocol` is HTTP2 (RFC 9113 3.3).
+    `sends_trailers`: trailers of requests are sent over HTTP/2 (`H2ClientStream.end_body`). `most_head` limits the head
+    of a response (bytes). `first_limit`: maximum of clients' streams on a connection before the upstream has announced
+    its limit. `repeats_heads`: as in `H1ClientConnection`.
     """
 
     __slots__ = (
@@ -124,8 +124,8 @@ class ConnectionPool:
         self._deadlines = deadlines
         self._protocol = protocol
         self._alpn = (H2, HTTP1_1) if protocol is UpstreamProtocol.AUTO else (H2,)
-        self._over_http1 = protocol is UpstreamProtocol.HTTP1  # configured or remembered
-        self._chosen_at = 0.0  # when the upstream was last found to choose HTTP/1.1
+        self._over_http1 = protocol is UpstreamProtocol.HTTP1  # by configuration, or by the upstream's last choice
+        self._chosen_at = 0.0  # time of the upstream's last choice of HTTP/1.1
         self._keeps_idle = max_idle > 0
         self._violated = violated
         self._prior_knowledge = prior_knowledge
@@ -149,7 +149,7 @@ class ConnectionPool:
             idle_timeout=idle_timeout,
             first_limit=first_limit,
         )
-        # For the proxy's own requests.
+        # The proxy's own requests use these pools.
         self._own_h1 = H1Pool(
             self._connect_http1,
             deadlines,
@@ -171,7 +171,7 @@ class ConnectionPool:
 
     @property
     def connections(self) -> int:
-        """Connections that are open, or being opened over HTTP/1.1, without tunnels."""
+        """The number of connections: open ones, and HTTP/1.1 connections being opened. Tunnels are not counted."""
         return sum([http1.connections for http1 in self._all_h1]) + len(self._h2_connections)
 
     @property
@@ -182,7 +182,7 @@ class ConnectionPool:
     def counts(self) -> dict[str, tuple[int, int]]:
         """Return the connections and the requests on them, by version ("HTTP/1.1", "HTTP/2.0").
 
-        Without tunnels. HTTP/2 connections that take no more requests count until their streams have ended.
+        Tunnels are not counted. HTTP/2 connections that accept no more requests count until their streams have ended.
         """
         http1, http2 = self._all_h1, self._h2_connections
         return {
@@ -207,10 +207,10 @@ class ConnectionPool:
         return taking + [connection for http2 in self._all_h2 for connection in http2.retired if connection.streams]
 
     def take(self, *, lasting: bool = False, upgrade: bool = False, apart: bool = False) -> ClientStream | None:
-        """Return a stream on a connection that is open, or None if there is none; to be used at once.
+        """Return a stream on an open connection, to be used at once; None if no open connection has room.
 
-        `lasting`: the response is expected to last (a watch); `upgrade`: the request must go over HTTP/1.1; `apart`: it
-        may end an HTTP/2 connection (`Use.APART`).
+        `lasting`: the response is expected to last (a watch). `upgrade`: the request must go over HTTP/1.1. `apart`:
+        the request can end an HTTP/2 connection (`Use.APART`).
         """
         if upgrade or self._over_http1:
             return self._h1.take()
@@ -219,7 +219,7 @@ class ConnectionPool:
         return self._h2.take(lasting)
 
     def open(self, *, lasting: bool = False, upgrade: bool = False, apart: bool = False) -> Deferred[Any]:
-        """Return a stream on a new connection; while `max_connections` are open, on the next that has room for it.
+        """Return a stream on a new connection; if `max_connections` are open, on the next one with room.
 
         Fails with `net.connect_errors.ConnectError`. Cancel it if the request is cancelled.
         """
@@ -232,25 +232,25 @@ class ConnectionPool:
 
     @property
     def over_http1(self) -> bool:
-        """Whether the upstream is configured or known to support HTTP/1.1 only."""
+        """Whether the upstream supports only HTTP/1.1, by configuration or by its last choice."""
         return self._over_http1
 
     def take_own(self, use: Use, *, http1: bool = False) -> ClientStream | None:
-        """Return a stream for a request of the proxy itself on a connection that is open, or None; to be used at once.
+        """Return a stream for the proxy's own request on an open connection, to be used at once; None if there is none.
 
-        `http1`: it must go over HTTP/1.1.
+        `http1`: the request must go over HTTP/1.1.
         """
         if http1 or self._over_http1:
-            spare = use is Use.SHORT and not self._h1.is_limited  # else a client might have to wait for it
+            spare = use is Use.SHORT and not self._h1.is_limited  # with a limit, a client could wait for the connection
             return self._own_h1.take() or (self._h1.take() if spare else None)
         stream = self._h2.take(lasting=False) if use is Use.SHORT else None
         return stream or self._own_h2[use].take(use is Use.LASTING)
 
     def open_own(self, use: Use, *, http1: bool = False) -> Deferred[Any]:
-        """Return a stream for a request of the proxy itself on a new connection, or on one that is being opened.
+        """Return a stream for the proxy's own request on a new connection, or on one that is being opened.
 
-        Never waits for clients' requests to end. Fails with `net.connect_errors.ConnectError`. Cancel it if it is not
-        wanted.
+        The Deferred never waits for the end of clients' requests. It fails with `net.connect_errors.ConnectError`.
+        Cancel it if the stream is not needed any more.
         """
         if http1 or (self._over_http1 and not self._asks_again()):
             return self._own_h1.open()
@@ -260,10 +260,10 @@ class ConnectionPool:
         return opening.addErrback(self._own_chose_http1, use)
 
     def open_apart(self) -> Deferred[Any]:
-        """Return a stream for a short request of the proxy itself on a connection that is opened for it.
+        """Return a stream for the proxy's own short request on a new connection.
 
-        So it proves that connections can be opened. Over HTTP/2 the connection is kept as others are. Otherwise as
-        `open_own`.
+        So its success proves that connections can be opened. An HTTP/2 connection then joins the pool. In all other
+        respects this method is like `open_own`.
         """
         if self._over_http1 and not self._asks_again():
             return self._own_h1.open()
@@ -274,21 +274,21 @@ class ConnectionPool:
 
     def _own_chose_http1(self, failure: Failure, use: Use) -> Any:
         failure.trap(_ChoseHTTP1)  # type: ignore[no-untyped-call]
-        found = self._h1.take() if use is Use.SHORT else None  # the connection that found out, unless a client has it
+        found = self._h1.take() if use is Use.SHORT else None  # the new connection, unless a client has taken it
         return found or self.take_own(use, http1=True) or self._own_h1.open()
 
     def _asks_again(self) -> bool:
-        """Whether the next connection offers HTTP/2 although the upstream has chosen HTTP/1.1 before."""
+        """Whether the next connection offers HTTP/2 again after the upstream has chosen HTTP/1.1."""
         if self._protocol is UpstreamProtocol.HTTP1:
             return False
         open_ones = sum([http1.connections for http1 in self._all_h1])
-        if not open_ones and self._keeps_idle:  # else there is none between any two requests
+        if not open_ones and self._keeps_idle:  # without idle connections, none is open between any two requests
             self._forget()
             return True
         now = self._deadlines.seconds()
         if now < self._chosen_at + _MEMORY or self._h1.is_full:
             return False
-        self._chosen_at = now  # others use HTTP/1.1 meanwhile
+        self._chosen_at = now  # other requests use HTTP/1.1 meanwhile
         return True
 
     def _chose_http1(self, failure: Failure) -> Any:
@@ -296,7 +296,7 @@ class ConnectionPool:
         return self._h1.take() or self._h1.open()
 
     def renew(self) -> None:
-        """Give no further request to the present connections: their peer may be gone."""
+        """Send no further request on the present connections, because their peer may be gone."""
         self._forget()
         for http1 in self._all_h1:
             http1.renew()
@@ -304,7 +304,7 @@ class ConnectionPool:
             http2.renew()
 
     def close(self) -> None:
-        """Close the idle connections, and the others when their requests are done."""
+        """Close idle connections at once, and busy ones when their requests are done."""
         for http1 in self._all_h1:
             http1.close()
         for http2 in self._all_h2:
@@ -321,11 +321,11 @@ class ConnectionPool:
         return failure
 
     def _forget(self) -> None:
-        """Forget which version the upstream supports; the next connection finds out."""
+        """Forget the upstream's choice of HTTP/1.1; the next connection offers both versions again."""
         self._over_http1 = self._protocol is UpstreamProtocol.HTTP1
 
     def _dial(self, use: Use | None) -> Deferred[H2ClientConnection]:
-        """Open a connection that offers HTTP/2, for clients (None) or for one use."""
+        """Open a connection that offers HTTP/2, for clients (`use` is None) or for one use."""
         negotiation = Negotiation(self, use)
         return self._connect(negotiation, self._alpn).addCallbacks(
             lambda _: self._negotiated(negotiation), self._not_negotiated
@@ -344,19 +344,19 @@ class ConnectionPool:
             http2.renew()
         self._h1_of(negotiation.use).connection_idle(engine)
         for http2 in self._all_h2:
-            http2.release_waiting(failure(_ChoseHTTP1()))  # they need not wait for other handshakes
+            http2.release_waiting(failure(_ChoseHTTP1()))  # waiting requests do not have to wait for other handshakes
         raise _ChoseHTTP1
 
     def _not_negotiated(self, failure: Failure) -> Failure:
         self._forget()
         problem = failure.value
-        # The alert of RFC 7301 3.2. With Auto, HTTP/1.1 was offered too.
+        # The upstream sent the alert of RFC 7301 3.2. With Auto, HTTP/1.1 was offered too.
         if isinstance(problem, ConnectError) and code_of(problem.cause) is CauseCode.NO_COMMON_PROTOCOL:
             raise ConnectFailed(Cause(f"{problem.cause}; {_ADVICE}", CauseCode.HTTP2_REFUSED))
         return failure
 
     def engine(self, alpn: bytes | None, use: Use | None) -> H2ClientConnection | H1ClientConnection | None:
-        """Return the engine for the version that the handshake has agreed on; None if that version cannot be used."""
+        """Return the engine for the negotiated version; None if that version cannot be used."""
         if alpn == H2 or (self._prior_knowledge and not alpn and self._protocol is UpstreamProtocol.HTTP2):
             if self._resources is None:
                 self._resources = H2ClientResources(most_head=self._most_head, sends_trailers=self._sends_trailers)
@@ -371,7 +371,7 @@ class ConnectionPool:
 
 
 class Negotiation:
-    """Stands for the engine of a connection until the handshake has shown which one it is."""
+    """The protocol of a connection until the handshake has determined the engine."""
 
     __slots__ = ("_pool", "engine", "use")
 
@@ -389,13 +389,13 @@ class Negotiation:
             engine.makeConnection(transport)
 
     def connectionMade(self) -> None:
-        """Part of the interface; `makeConnection` does everything."""
+        """Do nothing: `makeConnection` has done everything."""
 
     def dataReceived(self, data: bytes) -> None:
-        """The connection is being closed."""
+        """Do nothing: the connection is being closed."""
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """There was no engine."""
+        """Do nothing: the connection had no engine."""
 
 
 classImplements(Negotiation, IProtocol)

@@ -1,8 +1,8 @@
-"""Many coarse timeouts with one timer.
+"""Coarse timeouts of many connections with one timer.
 
-A reactor timer for each request would cost more than parsing the request. Here each connection has a deadline, which is
-set by assigning an attribute; a sweep, four times a second, finds those that have passed. So a timeout fires up to
-0.25 s late, never early.
+A reactor timer for each request would cost more than parsing the request. Here each connection has a deadline, set by
+assigning an attribute. A sweep, four times a second, finds the passed deadlines. So a timeout fires up to 0.25 s late,
+never early.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mcproxy.net.wall_time import wall_clock
 
 RESOLUTION: Final = 0.25
 
-#: No deadline.
+#: The value of a deadline that never passes.
 NEVER: Final = float("inf")
 
 
@@ -25,7 +25,7 @@ class Expiring(Protocol):
     deadline: float  # seconds, on the clock of its Deadlines; may be assigned at any time
 
     def expired(self) -> None:
-        """Called once when the deadline has passed; the deadline is NEVER then, until another is set."""
+        """Called once when the deadline has passed; `deadline` is NEVER by then, until another one is set."""
 
 
 class Deadlines:
@@ -59,14 +59,14 @@ class Deadlines:
         expired = [item for item in self._items if item.deadline <= now]
         try:
             for item in expired:
-                if item.deadline <= now:  # another item's expired() may have changed it
+                if item.deadline <= now:  # another item's expired() may have changed the deadline
                     item.deadline = NEVER
                     item.expired()
         finally:
             if self._items:
                 self._start()
 
-    # By itself, since an expired() may have added an item: mypy takes `_timer` for None all through `_sweep`.
+    # A separate method, because an expired() can add an item, but mypy takes `_timer` for None all through `_sweep`.
     def _start(self) -> None:
         if self._timer is None:
             self._timer = self._clock.callLater(RESOLUTION, self._sweep)

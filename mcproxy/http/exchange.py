@@ -1,8 +1,8 @@
-"""One request and its response, as a handler sees them, independent of the protocol version.
+"""The interface of one request and its response for handlers, independent of the protocol version.
 
-An engine (`h1_server`, `h2_server`) makes an exchange for each request and owns it until it is done; a
-handler reads the body, responds, and is called when the client disconnects. Both directions have back-pressure and no
-body is buffered whole.
+An engine (`h1_server`, `h2_server`) makes an exchange for each request and owns it until its end. A handler reads the
+body, responds, and is called when the client disconnects. Both directions have back-pressure, and no body is buffered
+as a whole.
 
     engine:  H1Exchange(head) -> handle(exchange)
     handler: exchange.attach(handler) -> body_data* body_end        (request body)
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     from mcproxy.http.tunnel import TunnelSide
     from mcproxy.net.wall_time import WallSeconds
 
-# Bounds the unread bytes of request bodies, over all connections of a listener.
+# Limits the unread bytes of request bodies over all connections of a listener.
 #
-# A body is not read before its request is authenticated, allowed and admitted, which may wait for others (a review, a
-# queue). What has arrived until then is bounded on each connection: one read of HTTP/1.1, the windows of HTTP/2. Many
-# connections can still hold much; so there is a bound for all of them, above which a request that sends more of its
-# body is refused. From half of the bound on, clients that hold a large share are refused: the rest is for others.
+# A body is not read before its request is authenticated, authorized and admitted, which may have to wait (for a review,
+# or in a queue). The bytes that arrive meanwhile are limited on each connection: to one read of HTTP/1.1, or to the
+# windows of HTTP/2. A second limit applies to all connections together: a request that exceeds it with its body is
+# refused. From half of that limit on, clients with a large share are refused, so that room remains for other clients.
 
 MOST_UNREAD: Final = 64 * 1024 * 1024
-"""Bytes, of all connections of a listener."""
-_SHARES: Final = 8  # a client's share is one part in so many
+"""Maximum of unread bytes of all connections of a listener."""
+_SHARES: Final = 8  # a client's share is this fraction (1/8) of the limit
 
 
 class UnreadBodies:
-    """The unread bodies of one listener. `client` is the address of a connection, None if it has none."""
+    """Counts the unread bodies of one listener. `client`: the address of a connection, or None if it has none."""
 
     __slots__ = ("_by_client", "_most", "size")
 
@@ -53,10 +53,10 @@ class UnreadBodies:
         self._most = most
         self._by_client: dict[str, int] = {}
         self.size = 0
-        """Bytes that are held."""
+        """The number of unread bytes."""
 
     def add(self, client: IAddress | None, data: bytes) -> None:
-        """Hold a piece that has arrived. Raises ProtocolError (503) if there is no room; then it is not held."""
+        """Count an arrived piece. Raises ProtocolError (503) if there is no room; then the piece is not counted."""
         size, name = len(data), _name(client)
         after, own = self.size + size, self._by_client.get(name, 0) + size
         if after > self._most or (2 * after > self._most and _SHARES * own > self._most):
@@ -64,13 +64,13 @@ class UnreadBodies:
         self.size, self._by_client[name] = after, own
 
     def take_back(self, client: IAddress | None, pieces: Iterable[bytes]) -> None:
-        """Hold a piece that a handler gave back: it is in memory anyway, so nothing is refused."""
+        """Count pieces that a handler gave back; they are in memory anyway, so they are never refused."""
         size, name = sum(map(len, pieces)), _name(client)
         self.size += size
         self._by_client[name] = self._by_client.get(name, 0) + size
 
     def remove(self, client: IAddress | None, pieces: Iterable[bytes]) -> None:
-        """The pieces are held no longer."""
+        """Subtract pieces that are read or dropped."""
         size, name = sum(map(len, pieces)), _name(client)
         self.size -= size
         left = self._by_client.pop(name, 0) - size
@@ -92,35 +92,35 @@ The client can then read the response before its writes fail."""
 
 
 class ExchangeHandler(Protocol):
-    """Receives the request's body and gives the response."""
+    """Receives the request's body and sends the response."""
 
     def body_data(self, data: bytes) -> None:
-        """A piece of the request's body."""
+        """Called with a piece of the request's body."""
 
     def body_end(self, trailers: list[Header]) -> None:
-        """The request's body is complete; not called for a request without a body."""
+        """Called when the request's body is complete; not called for a request without a body."""
 
     def cancelled(self) -> None:
-        """The request gets no response from this handler: stop all work for it.
+        """Stop all work for the request, which gets no response from this handler any more.
 
-        The client disconnected, stalled, or sent something invalid.
+        The client has disconnected, stalled, or sent an invalid message.
         """
 
     def pause_response(self) -> None:
-        """The client reads slowly: write no more until `resume_response`."""
+        """Stop writing until `resume_response`, because the client reads slowly."""
 
     def resume_response(self) -> None:
-        """The client reads again."""
+        """Continue writing."""
 
     def end_gracefully(self) -> None:
-        """End the response as soon as it can be ended in an orderly way (drain)."""
+        """End the response as soon as an orderly end is possible (drain)."""
 
 
 class ServerConnection(Protocol):
-    """What is known of the connection that a request came on; both engines' connections have it."""
+    """The properties of a request's connection, which both engines provide."""
 
     client: IAddress | None
-    handler_state: object  # of the layers above for this connection; not used by the engine
+    handler_state: object  # the handler's state for this connection; not used by the engine
     seconds: Callable[[], float]  # the clock
     transport: Transport  # for its properties (TLS, server name, certificate); never to write to
 
@@ -135,22 +135,22 @@ class ServerConnection(Protocol):
 
 
 class ServerEngine(ServerConnection, Protocol):
-    """A connection to the owner of its listener."""
+    """The interface of a connection for the owner of its listener."""
 
     def drain(self, *, unused: bool) -> None:
-        """Close after the requests under way. `unused`: close a connection without any request yet as well."""
+        """Close after the requests in progress. `unused`: also close a connection that has had no request yet."""
 
 
 class ServerContext(metaclass=ABCMeta):
-    """What the client connections of one listener share (`server_factory.ServerFactory`).
+    """The state that the client connections of one listener share (`server_factory.ServerFactory`).
 
-    `handle` is called with each exchange; `refusal` returns the response to an invalid request. `name` is the
-    listener's, for the log. `goaway_chance` is the probability, 0 to 1, that a request over HTTP/2 makes its client
-    connect again; `random` returns numbers of 0 to 1. `prior_knowledge`: a connection without TLS on which HTTP/2
-    begins at once is served by that engine (RFC 9113 3.3).
+    `handle` is called with each exchange. `refusal` returns the response to an invalid request. `name` is the name of
+    the listener, for the log. `goaway_chance` is the probability (0 to 1) that a request over HTTP/2 makes its client
+    reconnect; `random` returns numbers from 0 to 1. `prior_knowledge`: a connection without TLS can use HTTP/2 from the
+    start (RFC 9113 3.3).
 
-    While `ends_http1` or `ends_http2` is set, connections of that version are asked to end by their next response:
-    `Connection: close`, or GOAWAY.
+    While `ends_http1` or `ends_http2` is set, the next response ends a connection of that version, by
+    `Connection: close` or GOAWAY.
     """
 
     def __init__(
@@ -175,18 +175,18 @@ class ServerContext(metaclass=ABCMeta):
         self.prior_knowledge = prior_knowledge
         self.ends_http1 = False
         self.ends_http2 = False
-        self.connections: set[ServerEngine] = set()  # that are open
+        self.connections: set[ServerEngine] = set()  # the open connections
         self.log_once = LogOnce()
         self.unread_bodies = UnreadBodies()
 
     @abstractmethod
     def begin_h2(self, transport: Any) -> IProtocol:
-        """Let the HTTP/2 engine take over a plaintext connection whose client has sent the preface of HTTP/2."""
+        """Hand a plaintext connection over to the HTTP/2 engine, after its client has sent HTTP/2's preface."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Exchange(metaclass=ABCMeta):
-    """One request and its response. The engines' subclasses have the response side."""
+    """One request and its response. The engines' subclasses implement the response."""
 
     __slots__ = (
         "_early",
@@ -213,26 +213,26 @@ class Exchange(metaclass=ABCMeta):
     )
 
     protocol: ClassVar[str]
-    """The protocol version as access logs have it: "HTTP/1.1", "HTTP/2.0"."""
+    """The protocol version in the form of access logs: "HTTP/1.1", "HTTP/2.0"."""
 
     def __init__(self, connection: ServerConnection, head: RequestHead, now: float) -> None:
         self.connection = connection  # for its properties (address, TLS); never to write to
-        self.head = head  # its fields may be gone when the exchange has ended
+        self.head = head  # its fields may be dropped after the end of the exchange
         self.handler: ExchangeHandler | None = None
         self.on_done: ExchangeObserver | None = None
         self.body_complete = head.length == 0
-        self.body_limit = 0  # bytes, beside that of the listener; 0: none
-        self.body_ended_at = 0.0  # when the last of the body arrived; 0 before that, and without a body
+        self.body_limit = 0  # maximum of the body in bytes, in addition to the listener's limit; 0: none
+        self.body_ended_at = 0.0  # time at which the body was complete; 0 before that, and without a body
         self.responded = False  # the final response head was written
-        self.ended = False  # complete, aborted, or upgraded and closed
+        self.ended = False  # the exchange is complete, aborted, or upgraded and closed
         self.completed = False  # the response was sent completely
         self.upgraded = False
         self.long_running = False
-        self.stalled = False  # it was aborted because the client neither read nor sent
-        self.status = 0  # of the final response; 0 before it
+        self.stalled = False  # the exchange was aborted because the client neither read nor sent
+        self.status = 0  # status code of the final response; 0 before it
         self.bytes_in = 0
         self.bytes_out = 0
-        self.handler_state: object = None  # of the layers above, kept when a reload restarts the request
+        self.handler_state: object = None  # the handler's state, kept when a reload restarts the request
         self.started_at = now
         self.first_byte_at = 0.0
         self._early: list[bytes] | None = None  # body received before a handler was attached
@@ -241,28 +241,28 @@ class Exchange(metaclass=ABCMeta):
     @property
     @abstractmethod
     def write_blocked(self) -> bool:
-        """Whether the client does not take what is written: a handler that writes now should wait."""
+        """Whether the client reads too slowly, so that the handler should wait before it writes."""
 
     @abstractmethod
     def set_long_running(self) -> None:
-        """Exempt the request from `limits.stallTimeout`: a watch, a followed log, a tunnel."""
+        """Exempt a watch, a followed log or a tunnel from `limits.stallTimeout`."""
 
     def set_open_ended(self) -> None:
-        """Exempt the request from all limits on silence: client and upstream may wait for each other as long as both
-        exist.
+        """Exempt the request from all limits on silence, because client and upstream may wait for each other as long as
+        both exist.
 
-        Over HTTP/2 only, where a PING shows that the client still exists; else as `set_long_running`.
+        Over HTTP/1.1, which has no PING to show that the client still exists, it does the same as `set_long_running`.
         """
         self.set_long_running()
 
     # -- the request's body -------------------------------------------------------------------------------------
 
     def attach(self, handler: ExchangeHandler) -> None:
-        """Set the handler, and pass on what has arrived already."""
+        """Set the handler, and pass on the part of the body that has arrived already."""
         self.handler = handler
         if self.head.length:
             early, self._early = self._early, None
-            if early:  # resume first: passing them on may pause the client again
+            if early:  # resume first, because passing the pieces on can pause the client again
                 self._no_longer_held(early)
                 self.resume_body()
                 for data in early:
@@ -273,9 +273,9 @@ class Exchange(metaclass=ABCMeta):
             handler.pause_response()
 
     def body_received(self, data: bytes) -> None:
-        """Engine: a piece of the body arrived.
+        """Called by the engine with a piece of the body.
 
-        Raises ProtocolError: 413 beyond `body_limit`, 503 if too much of the listener's is unread.
+        Raises ProtocolError: 413 beyond `body_limit`, 503 if too many bytes of the listener's bodies are unread.
         """
         self.bytes_in += len(data)
         if self.ended:
@@ -293,7 +293,7 @@ class Exchange(metaclass=ABCMeta):
             self.handler.body_data(data)
 
     def body_finished(self, trailers: list[Header]) -> None:
-        """Engine: the body is complete."""
+        """Called by the engine when the body is complete."""
         self.body_complete = True
         self.body_ended_at = self.connection.seconds()
         self._trailers = trailers
@@ -301,7 +301,7 @@ class Exchange(metaclass=ABCMeta):
             self.handler.body_end(trailers)
 
     def detach(self, body: list[bytes]) -> None:
-        """Remove the handler for another one, which gets `body` (what this one has got) before the rest."""
+        """Remove the handler; the next one gets `body` (the part that this one has received) and then the rest."""
         self.handler = None
         if body:
             if (bodies := self._unread_bodies()) is not None:
@@ -311,10 +311,10 @@ class Exchange(metaclass=ABCMeta):
             if self._early:
                 self.pause_body()
             else:
-                self.resume_body()  # the former handler may have paused it, and `attach` resumes what it passes on
+                self.resume_body()  # the former handler may have paused it; `attach` resumes it only with early data
 
     def _unread_bodies(self) -> UnreadBodies | None:
-        """Return the counter of held pieces; None where the body does not come from a client's connection."""
+        """Return the counter of unread bodies; None if the body does not come from a client's connection."""
         return self.connection.factory.unread_bodies
 
     def _no_longer_held(self, pieces: list[bytes]) -> None:
@@ -327,21 +327,21 @@ class Exchange(metaclass=ABCMeta):
 
     @abstractmethod
     def resume_body(self) -> None:
-        """Read the request's body again."""
+        """Continue reading the request's body."""
 
     # -- the response -------------------------------------------------------------------------------------------
 
     @abstractmethod
     def send_interim(self, status: int, reason: bytes, fields: bytes) -> None:
-        """Send an interim response (1xx, but not 101); `fields` is a block as in `ResponseHead`."""
+        """Send an interim response (1xx except 101); `fields` is a block as in `ResponseHead`."""
 
     @abstractmethod
     def respond(self, status: int, reason: bytes, fields: bytes, length: int, declared: int | None = None) -> None:
-        """Start the response; it is sent with the first `flush` or `end`.
+        """Start the response; its head is sent with the first `flush` or `end`.
 
         `fields` is a block of end-to-end fields as in `ResponseHead`, without framing. `length` is the body's size in
-        bytes, or any negative number if it is not known. `declared` is the Content-Length of a response without a body
-        (HEAD, 304).
+        bytes, or any negative number if unknown. `declared` is the Content-Length of a response without a body (HEAD,
+        304).
         """
 
     @abstractmethod
@@ -350,11 +350,11 @@ class Exchange(metaclass=ABCMeta):
 
     @abstractmethod
     def write_shared(self, data: bytes, chunk: bytes) -> None:
-        """Send a piece of the body that many exchanges get; `chunk` is `data` as `framing.encode_chunk` makes it."""
+        """Send a piece of the body that many exchanges share; `chunk` is the result of `framing.encode_chunk(data)`."""
 
     @abstractmethod
     def write_pieces(self, pieces: Sequence[bytes], size: int) -> None:
-        """Add pieces of the body that are `size` bytes together; they are joined at most once."""
+        """Add pieces of the body with `size` bytes in total; they are joined at most once."""
 
     @abstractmethod
     def flush(self) -> None:
@@ -362,31 +362,31 @@ class Exchange(metaclass=ABCMeta):
 
     @abstractmethod
     def end(self, trailers: list[Header] | None = None) -> None:
-        """The response is complete."""
+        """End the response."""
 
     @abstractmethod
     def answer(self, status: int, fields: bytes, body: bytes, reason: bytes = b"") -> None:
-        """Send a whole response; without its body if the method is HEAD."""
+        """Send a complete response, without its body if the method is HEAD."""
 
     @abstractmethod
     def abort(self) -> None:
-        """Break the response off, so that the client cannot take it for a complete one."""
+        """Break off the response, so that the client does not take it for complete."""
 
     def abort_with(self, code: int | None) -> None:
-        """As `abort`, because the upstream has reset its stream; `code` is its error code, None if there was none."""
+        """Do the same as `abort`; `code` is the error code of the upstream's RST_STREAM, or None without one."""
         self.abort()
 
     @abstractmethod
     def switch_protocols(self, reason: bytes, fields: bytes, upgrade: bytes) -> TunnelSide:
         """Respond with 101 and make the connection one side of a tunnel; the exchange lasts as long as the tunnel.
 
-        Only for a request whose head has an `upgrade`; none of HTTP/2 has.
+        Allowed only if the request's head has an `upgrade`, which no head of HTTP/2 has.
         """
 
     # -- the end ------------------------------------------------------------------------------------------------
 
     def cancel(self) -> None:
-        """Engine: the client has disconnected, or its request cannot be completed."""
+        """Called by the engine when the client has disconnected, or its request cannot be completed."""
         if self.ended:
             return
         handler = self.handler
@@ -406,7 +406,7 @@ class Exchange(metaclass=ABCMeta):
 
 
 class ExchangeObserver(Protocol):
-    """Is called at the end of an exchange: log, metrics, permits."""
+    """Is called at the end of an exchange, for logs, metrics and permits."""
 
     def exchange_done(self, exchange: Exchange) -> None:
         """Called exactly once, however the exchange ended."""

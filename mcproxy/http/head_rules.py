@@ -1,4 +1,4 @@
-"""Rules that all versions of HTTP share about where a request goes and where a message ends (RFC 9110)."""
+"""Checks of message heads that all versions of HTTP share: host, target, length, trailers (RFC 9110)."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ _MAX_DIGITS = len(str(_MAX_LENGTH))
 _HASH: Final = ord("#")  # a search for a byte as an integer costs an eighth of one for bytes
 _SLASH: Final = ord("/")
 
-# CONNECT is for forward proxies; TRACE would return what is added for the upstream, credentials too, to the client.
+# CONNECT is for forward proxies. TRACE would return the fields added for the upstream, with credentials, to the client.
 _REFUSED_METHODS = frozenset({b"CONNECT", b"TRACE"})
 
-#: The methods that llhttp knows for HTTP/1.1; a request with another one is refused.
+#: The methods that llhttp supports for HTTP/1.1; a request with another method is refused.
 METHODS = frozenset(
     b"ACL BIND CHECKOUT CONNECT COPY DELETE GET HEAD LINK LOCK M-SEARCH MERGE MKACTIVITY MKCALENDAR MKCOL MOVE NOTIFY"
     b" OPTIONS PATCH POST PROPFIND PROPPATCH PURGE PUT QUERY REBIND REPORT SEARCH SOURCE SUBSCRIBE TRACE UNBIND UNLINK"
     b" UNLOCK UNSUBSCRIBE".split()
 )
 
-# Trailers are never used for framing, routing or identity, and not passed on where another server might do so.
+# Trailers are never used for framing, routing or identity, and not passed on if another server could use them so.
 _FORBIDDEN_TRAILERS = HOP_BY_HOP | {b"host", b"content-length", b"trailer", b"authorization", b"content-encoding"}
 _FORBIDDEN_TRAILERS |= {b"forwarded", b"x-real-ip", b"sec-websocket-protocol"}
 _FORBIDDEN_TRAILER_PREFIXES = (b"impersonate", b"x-remote-", b"x-forwarded-")
 
-#: Lines that name a user's groups, of one head: they are not among the fields that `limits.headers` bounds. A front
-#: proxy or a client that impersonates sends one for each group, and a kube-apiserver bounds a head by its size alone.
+#: Maximum of lines with a user's groups in one head; `limits.headers` does not count these lines. A front proxy or an
+#: impersonating client sends one for each group, and a kube-apiserver limits only the size of a head.
 MAX_GROUP_LINES: Final = 5000
 _GROUP_LINE = re.compile(rb"\n(?:x-remote-group|impersonate-group):", re.IGNORECASE)
 
-#: All trailer fields together are bounded (bytes).
+#: Maximum of bytes of all trailer fields together.
 MAX_TRAILERS: Final = 8 * 1024
 
 
@@ -45,7 +45,7 @@ def is_host(value: bytes) -> bool:
 
 
 def parse_length(value: bytes) -> int | None:
-    """Return a Content-Length, None if it is invalid; digits are counted first, since int() limits them itself."""
+    """Return a Content-Length, None if it is invalid. Digits are counted first, because int() has its own limit."""
     if not value.isdigit() or len(value) > _MAX_DIGITS:
         return None
     length = int(value)
@@ -53,13 +53,13 @@ def parse_length(value: bytes) -> int | None:
 
 
 def check_expectation(values: Sequence[bytes]) -> None:
-    """Raise ProtocolError for another expectation than one of 100-continue (RFC 9110 10.1.1)."""
+    """Raise ProtocolError unless the only expectation is 100-continue (RFC 9110 10.1.1)."""
     if [value.lower() for value in values] != [b"100-continue"]:
         raise ProtocolError(417, "the only supported expectation is 100-continue")
 
 
 def counted_fields(count: int, block: bytes) -> int:
-    """Return how many of `count` header fields `limits.headers` bounds; each field of `block` follows a line feed."""
+    """Return how many of `count` header fields `limits.headers` counts; each field of `block` follows a line feed."""
     return count - min(len(_GROUP_LINE.findall(block)), MAX_GROUP_LINES)
 
 
@@ -69,9 +69,9 @@ def check_target_length(target: bytes, max_target: int) -> None:
 
 
 def origin_target(method: bytes, host: bytes, target: bytes) -> bytes:
-    """Return the target as it is forwarded: "/path?query", or "*" with OPTIONS. Raises ProtocolError.
+    """Return the target to forward: "/path?query", or "*" with OPTIONS. Raises ProtocolError.
 
-    `target` is of visible ASCII characters, `host` in lower case.
+    `target` consists of visible ASCII characters; `host` is in lower case.
     """
     if _HASH in target:
         raise ProtocolError(400, "the request target has a fragment")
@@ -100,6 +100,6 @@ def _origin_form(host: bytes, target: bytes) -> bytes:
 
 
 def may_pass_as_trailer(name: bytes) -> bool:
-    """Whether a trailer field with this name goes to the other side; others are left out (RFC 9110 6.5.1)."""
+    """Whether a trailer field with this name is passed on; other trailer fields are left out (RFC 9110 6.5.1)."""
     plain = name.lower().replace(b"_", b"-")
     return plain not in _FORBIDDEN_TRAILERS and not plain.startswith(_FORBIDDEN_TRAILER_PREFIXES)

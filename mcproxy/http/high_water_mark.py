@@ -1,4 +1,4 @@
-"""The highest level of the last minute, at the cost of one comparison for each change of the level. Pure."""
+"""Tracks the highest level of the last minute, with one comparison for each change of the level. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 STEPS: Final = 6
 STEP: Final = 10.0
-"""Seconds; a level counts for STEPS to STEPS + 1 of them."""
+"""Length of a step in seconds; a level counts for STEPS to STEPS + 1 steps."""
 
 
 class HighWaterMark:
@@ -18,19 +18,19 @@ class HighWaterMark:
     def __init__(self, now: float) -> None:
         self.value = 0
         self.due = now + STEP
-        """When `advance` has something to do again."""
-        self._highest = 0  # of the current step
+        """The time from which on `advance` has to be called again."""
+        self._highest = 0  # the highest level of the current step
         self._history: deque[int] = deque(maxlen=STEPS)
 
     def note(self, level: int) -> None:
-        """Record a level; needed only where it has risen."""
+        """Record a level; needed only if the level has risen."""
         if level > self._highest:
             self._highest = level
             if level > self.value:
                 self.value = level
 
     def advance(self, now: float, level: int) -> None:
-        """Forget what is older than a minute; `level` is the level since the last change."""
+        """Forget levels older than a minute; `level` is the level since the last change."""
         steps = 0
         while self.due <= now and steps <= STEPS:
             self._history.append(self._highest)

@@ -6,12 +6,12 @@ from typing import Final
 
 Header = tuple[bytes, bytes]
 
-#: `length` of a message whose body is chunked.
+#: Value of `length` for a message with a chunked body.
 CHUNKED: Final = -1
-#: `length` of a response whose body ends with the connection.
+#: Value of `length` for a response whose body ends with the connection.
 UNTIL_CLOSE: Final = -2
 
-# RFC 9110 7.6.1, and obsolete ones. `te` is handled separately: "trailers" passes.
+# Hop-by-hop fields of RFC 9110 7.6.1, and obsolete ones. `te` is handled separately, because "trailers" passes.
 HOP_BY_HOP = frozenset(
     {
         b"connection",
@@ -90,7 +90,7 @@ REASON_PHRASES = {
 
 
 class ProtocolError(Exception):
-    """A client violated the protocol or a limit: the response has `status`, and the connection closes."""
+    """A client has violated the protocol or a limit. The response has `status`, and the connection closes."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -99,14 +99,14 @@ class ProtocolError(Exception):
 
 
 class UpstreamProtocolError(Exception):
-    """An upstream violated the protocol; its connection cannot be used further."""
+    """An upstream has violated the protocol; its connection cannot be used further."""
 
 
 class RequestHead:
     """A validated request head.
 
-    `fields` are the end-to-end fields as the client sent them, in their order: "Name: value" and a line end each.
-    Hop-by-hop fields, those that `Connection` lists, Host, Content-Length and Expect are not in it but have attributes.
+    `fields` are the end-to-end fields as the client sent them, in order: "Name: value" and a line end each. They
+    exclude hop-by-hop fields, fields that `Connection` lists, Host, Content-Length and Expect; attributes hold these.
     """
 
     __slots__ = (
@@ -153,13 +153,13 @@ class ResponseHead:
         "upgrade",
     )
 
-    idle_limit: int  # over HTTP/1.1: seconds of Keep-Alive: timeout (RFC 2068 19.7.1.1), 0 if it says none
+    idle_limit: int  # over HTTP/1.1: seconds of Keep-Alive: timeout (RFC 2068 19.7.1.1); 0 if not specified
     status: int
     reason: bytes
     http11: bool
     fields: bytes
-    length: int  # of the body that follows: bytes, CHUNKED or UNTIL_CLOSE
-    declared_length: int | None  # Content-Length as sent, also where no body follows (HEAD, 304)
+    length: int  # length of the following body: bytes, CHUNKED or UNTIL_CLOSE
+    declared_length: int | None  # Content-Length as sent, also if no body follows (HEAD, 304)
     keep_alive: bool
     upgrade: bytes | None
 
@@ -183,5 +183,5 @@ def first_value(fields: bytes, name: bytes) -> bytes | None:
     begin = (b"\n" + fields.lower()).find(mark)
     if begin < 0:
         return None
-    value = begin + len(mark) - 1  # the searched block has one byte more at its beginning
+    value = begin + len(mark) - 1  # the searched block has one additional byte at its beginning
     return fields[value : fields.find(b"\r\n", value)].strip(b" \t")

@@ -1,8 +1,8 @@
-"""Relays one request and its response between the engines of both sides; common to API servers and pods.
+"""Relays one request and its response between the server and client engines, for API servers and pods.
 
 `RequestRelay` is the handler of the client's exchange and the sink of the upstream's response. It streams both bodies
 with back-pressure, and keeps the beginning of the request's body for an upstream that has not processed the request.
-Subclasses choose the upstream, change heads, and decide what a failure means.
+Subclasses choose the upstream, change heads, and handle failures.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from mcproxy.http.exchange import Exchange
 from mcproxy.http.messages import Header, ResponseHead
 from mcproxy.http.tunnel import TunnelSide
 
-#: Bytes of a request's body that are kept until the response begins, for an upstream that does not process the request.
+#: Maximum of bytes of a request's body that are kept until the response begins, to repeat an unprocessed request.
 MAX_KEPT: Final = 64 * 1024
-#: How often a request that no upstream has processed is sent again.
+#: Maximum of repetitions of a request that no upstream has processed.
 MAX_RESENDS: Final = 4
 
 
@@ -39,13 +39,13 @@ class RequestRelay:
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
-        self._stream: ClientStream | None = None  # on which a response is outstanding
+        self._stream: ClientStream | None = None  # the stream with an outstanding response
         self._tunnel_side: TunnelSide | None = None
-        self._kept: list[bytes] | None = None  # the body up to now, if it may have to be sent again
+        self._kept: list[bytes] | None = None  # the received body, if the request may have to be sent again
         self._kept_size = 0
-        self._trailers: list[Header] | None = None  # once the body has ended
-        self._upstream_reads = True  # the upstream takes more of the body
-        self._times_not_processed = 0  # responses that say so (RequestNotProcessed)
+        self._trailers: list[Header] | None = None  # the body's trailers, after its end
+        self._upstream_reads = True  # whether the upstream reads more of the body
+        self._times_not_processed = 0  # number of RequestNotProcessed failures
 
     # -- the request's body -------------------------------------------------------------------------------------
 
@@ -67,7 +67,7 @@ class RequestRelay:
             stream.end_body(trailers)
 
     def _continue_on(self, stream: ClientStream) -> None:
-        """The head was sent again, on another stream: send the body from its beginning there, and read it further."""
+        """Send the body from its beginning on another stream, after the head was sent again, and continue reading."""
         exchange = self._exchange
         if exchange.head.length:
             self._upstream_reads = True
@@ -81,9 +81,9 @@ class RequestRelay:
             stream.pause()
 
     def _may_send_again(self) -> bool:
-        """Count an upstream that has not processed the request; return whether it may be sent again.
+        """Count an attempt that an upstream has not processed; return whether the request can be sent again.
 
-        Its method does not matter, but its body must be at hand.
+        The method does not matter, but the sent part of the body must be buffered.
         """
         self._times_not_processed += 1
         return self._times_not_processed <= MAX_RESENDS and (not self._exchange.head.length or self._kept is not None)
@@ -109,7 +109,7 @@ class RequestRelay:
         self._cancel_upstream()
 
     def _cancel_upstream(self) -> None:
-        """Give up the response of the upstream, if one is outstanding."""
+        """Cancel the outstanding response of the upstream, if there is one."""
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.cancel()

@@ -1,4 +1,4 @@
-"""What the client connections of one listener share: limits, deadlines, handler, and the drain."""
+"""Makes the server connections of one listener; has their common limits, deadlines and handler, and drains them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ServerFactory(ServerContext):
 
     @property
     def protection(self) -> Counter[str]:
-        """The connections that were ended because of a flood, by its kind."""
+        """The number of connections ended because of a flood, by kind of flood."""
         return self.http2.floods.counts
 
     def counts(self) -> dict[str, tuple[int, int]]:
@@ -62,22 +62,22 @@ class ServerFactory(ServerContext):
         }
 
     def build(self, transport: Transport) -> H1ServerConnection | H2ServerConnection:
-        """Return the engine of the protocol that the handshake has agreed on."""
+        """Return the engine for the negotiated protocol."""
         if transport.alpn == H2:
             return H2ServerConnection(self, self.limits, self.http2)
         return H1ServerConnection(self, self.limits)
 
     def begin_h2(self, transport: Any) -> H2ServerConnection:
-        """Let the HTTP/2 engine take over a connection without TLS whose client has begun with its preface."""
+        """Hand a connection without TLS over to the HTTP/2 engine, after its client has sent HTTP/2's preface."""
         engine = H2ServerConnection(self, self.limits, self.http2)
         transport.protocol = engine
         engine.makeConnection(transport)
         return engine
 
     def speak(self, protocols: Collection[HTTPProtocol]) -> None:
-        """Serve these versions only, from now on: connections of others end after their current requests.
+        """Serve only these versions from now on; connections of other versions end after their current requests.
 
-        That includes those whose handshake has begun before.
+        This includes connections whose handshake has begun before.
         """
         self.ends_http1 = HTTPProtocol.HTTP1 not in protocols
         self.ends_http2 = HTTPProtocol.HTTP2 not in protocols
@@ -86,13 +86,13 @@ class ServerFactory(ServerContext):
                 connection.drain(unused=False)
 
     def begin_drain(self) -> None:
-        """Ask each client to close its connection by the next response; new connections are served meanwhile."""
+        """Make each client close its connection after its next response; new connections are served meanwhile."""
         self.ends_http1 = self.ends_http2 = True
 
     def drain(self, *, unused: bool = False) -> None:
-        """Close each connection after its current requests; idle ones of HTTP/1.1 now, of HTTP/2 after two GOAWAYs.
+        """Close each connection after its current requests; if idle, in HTTP/1.1 now, in HTTP/2 after two GOAWAYs.
 
-        (`H1ServerConnection.drain`, `H2ServerConnection.drain`)
+        See `H1ServerConnection.drain` and `H2ServerConnection.drain`.
         """
         self.begin_drain()
         for connection in list(self.connections):

@@ -24,15 +24,15 @@ class Transport(Protocol):
 
     @property
     def sent_from_queue(self) -> int:
-        """Bytes sent since the send buffer is in use; grows while a slow peer reads at all."""
+        """Bytes sent since the send buffer is in use; the number grows while a slow peer reads any bytes."""
         ...
 
     def write(self, data: bytes) -> None:
-        """Send; does nothing after loseConnection, loseWriteConnection, abortConnection or connectionLost."""
+        """Send bytes; do nothing after loseConnection, loseWriteConnection, abortConnection or connectionLost."""
 
     def writeSequence(self, iovec: Iterable[bytes]) -> None: ...
     def flush_later(self, item: Flushable) -> None:
-        """Call `item.flush_coalesced` at the end of this turn of the reactor, once; not after the connection's end."""
+        """Call `item.flush_coalesced` once at the end of this reactor turn, unless the connection has ended."""
 
     def pauseProducing(self) -> None: ...
     def resumeProducing(self) -> None: ...

@@ -1,7 +1,7 @@
 """A byte tunnel between two connections after 101, with half-close and back-pressure in both directions.
 
-Each connection delegates to a `TunnelSide`; two spliced sides are the tunnel. Either may receive bytes before it is
-spliced (they came in the same read as the 101), so a side buffers early data.
+Each connection delegates to a `TunnelSide`; two spliced sides form the tunnel. A side can receive bytes before it is
+spliced (in the same read as the 101), so it buffers early data.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from mcproxy.http.transport import Transport
 
 
 class TunnelEnd(Protocol):
-    """The connection behind a side."""
+    """The connection of a tunnel side."""
 
     transport: Transport
 
@@ -39,7 +39,7 @@ class TunnelSide:
         self._peer, peer._peer = peer, self
         for side in (self, peer):
             early, side._early = side._early, []
-            if early:  # resume first: delivering may pause this side again
+            if early:  # resume first, because the delivery can pause this side again
                 side._connection.transport.resumeProducing()
             for data in early:
                 side._forward(data)
@@ -55,11 +55,11 @@ class TunnelSide:
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes sent on this connection: what the other side received."""
+        """Number of bytes sent on this connection, which the other side has received."""
         return self._peer.bytes_received if self._peer is not None else 0
 
     def received(self, data: bytes) -> None:
-        """The connection received bytes."""
+        """Pass bytes that the connection has received on to the other side."""
         self.bytes_received += len(data)
         if self._peer is None:
             self._early.append(data)
@@ -68,10 +68,10 @@ class TunnelSide:
             self._forward(data)
 
     def _forward(self, data: bytes) -> None:
-        self._other()._connection.transport.write(data)  # ignored, if that side is closing
+        self._other()._connection.transport.write(data)  # the transport ignores it if that side is closing
 
     def eof(self) -> None:
-        """The connection's peer sends no more, but may still read."""
+        """Half-close the other side, because this connection's peer sends no more, but can still read."""
         self.eof_received = True
         if self._peer is not None:
             self._peer._finish_sending()
@@ -83,11 +83,11 @@ class TunnelSide:
         if self.eof_received:
             self.close(clean=True)
         else:
-            self._connection.transport.unregisterProducer()  # a transport with a producer waits for more data
+            self._connection.transport.unregisterProducer()  # otherwise the transport would wait for more data
             self._connection.transport.loseWriteConnection()
 
     def connection_lost(self, clean: bool) -> None:
-        """The connection is closed; `clean` is False if it was reset or truncated."""
+        """Called when the connection is closed; `clean` is False if it was reset or truncated."""
         if self.lost:
             return
         self.lost = True
@@ -96,7 +96,7 @@ class TunnelSide:
         self._connection.tunnel_ended()
 
     def close(self, clean: bool) -> None:
-        """Close this side: after all that was written is sent (`clean`), or at once."""
+        """Close this side, after all written data is sent (`clean`), or at once."""
         if self.lost:
             return
         if clean:
@@ -107,7 +107,7 @@ class TunnelSide:
             self._connection.transport.abortConnection()
 
     def pause(self) -> None:
-        """This connection's send buffer is full: stop reading on the other side."""
+        """Stop reading on the other side, because this connection's send buffer is full."""
         if self._peer is not None and not self._peer.lost:
             self._peer._connection.transport.pauseProducing()
 

@@ -1,9 +1,9 @@
 """Translates APIService objects of Kubernetes to cluster entries and a server with `apiServices`.
 
-A Service that objects refer to is an API server, and becomes one cluster entry. Objects without a Service (`Local`) are
-the cluster's own API, and are skipped.
+Each Service that APIServices refer to is an API server, and becomes one cluster entry. APIServices without a Service
+(`Local`) belong to the cluster's own API server, and are skipped.
 
-Source: kube-aggregator `pkg/apis/apiregistration/v1/types.go`; the name that it verifies is NAME.NAMESPACE.svc
+Source: kube-aggregator `pkg/apis/apiregistration/v1/types.go`; it verifies the name NAME.NAMESPACE.svc
 (`pkg/apiserver/handler_proxy.go`).
 """
 
@@ -26,18 +26,18 @@ _PORT = 443
 
 @dataclass(frozen=True, slots=True)
 class APIServiceOptions:
-    """Options that the objects do not have; the file that includes the output has the cluster and the
-    authentication.
+    """Options for settings that APIServices do not contain. The file that includes the output has to contain the
+    cluster and the authentication.
     """
 
-    server: str  # the name of the server that is made
-    cluster: str  # its backend
+    server: str  # the name of the created server
+    cluster: str  # the backend of the server
     authentication: str | None
     front_proxy: tuple[str, str]  # files with the certificate and the key
 
 
 class _APIServer(NamedTuple):
-    """An API server: its address, and how it is verified."""
+    """An API server: its address, and the settings of its verification."""
 
     namespace: str
     name: str
@@ -76,7 +76,7 @@ def translate_all(objects: Iterable[Object], options: APIServiceOptions) -> tupl
 
 
 def _translate(found: Object, origin: str, options: APIServiceOptions, names: dict[_APIServer, str]) -> Fragment | None:
-    """Return the fragment of an object, None for one of the cluster's own API. Raises UnusableError."""
+    """Return the fragment of an APIService; None if it belongs to the cluster's own API. Raises UnusableError."""
     spec = found.fields.fields("spec")
     if not spec.has("service"):
         return None
@@ -92,7 +92,7 @@ def _translate(found: Object, origin: str, options: APIServiceOptions, names: di
         if not is_cluster_name(name):
             raise UnusableError(f"spec.service: {name} is no name of a Service and its namespace")
         names[server] = name
-    # Each object has the whole entry of its API server, so that omitting one object does not affect others.
+    # Each fragment has the whole entry of its API server, so that the omission of an object does not affect others.
     made.add("clusters", _entry(made, name, server, options))
     made.add("servers", _service(spec, group, version, name))
     for path in spec.others(
@@ -149,7 +149,7 @@ def _service(spec: Any, group: str, version: str, cluster: str) -> dict[str, Any
 
 
 def _complete(good: Sequence[Fragment], options: APIServiceOptions) -> Sequence[Fragment]:
-    """Return the fragments with each API server once, and the server with all of their `apiServices`."""
+    """Return the fragments, with each API server only once, and the server with all `apiServices`."""
     clusters: dict[str, dict[str, Any]] = {}
     services: list[dict[str, Any]] = []
     kept: list[Fragment] = []

@@ -1,7 +1,7 @@
-"""Fragments, each the configuration made from one object, and the configuration composed of them.
+"""Composes, checks and writes a configuration made of fragments; each fragment is made from one imported object.
 
-A fragment has entries of sections, files with secrets, and notes. Before anything is written to the destination,
-mcproxy's own loader reads them together with all files, in a folder that only this user can enter. No file at the
+A fragment has entries of sections, files with secrets, and notes. Before files are written to the destination,
+mcproxy's own loader reads all fragments and files, in a directory that only this user can enter. No file at the
 destination is overwritten. An object whose fragment the loader refuses is left out and reported.
 """
 
@@ -25,14 +25,14 @@ _FILE = re.compile(r"[a-z0-9][a-z0-9_.-]{0,240}\Z")
 
 
 class FileName(str):
-    """The name of one of a fragment's files, as a value in the configuration; its folder is added when it is known."""
+    """The name of a fragment's file, as a value in the configuration; its directory is added when known."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A line about a field of an object that is not carried over, or has another meaning here."""
+    """A remark for the user about a field of an object that is not carried over, or has another meaning in mcproxy."""
 
     object: str  # "UpstreamCluster east"
     field: str  # "spec.clientConfig.qps"; "" for the whole object
@@ -52,7 +52,7 @@ class Fragment:
     sections: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
-    place: str = ""  # of the object, if it is known
+    place: str = ""  # place of the object, if known
 
     def add(self, section: str, entry: dict[str, Any]) -> None:
         self.sections.setdefault(section, []).append(entry)
@@ -61,7 +61,7 @@ class Fragment:
         self.notes.append(Note(self.origin, where, what))
 
     def file(self, cluster: str, suffix: str, data: bytes) -> FileName:
-        """Keep a file of a cluster: cluster name, a separator that no cluster name contains, and a suffix."""
+        """Add a file of a cluster, named by the cluster, a separator that no cluster name contains, and a suffix."""
         if not is_cluster_name(cluster):
             raise ValueError(cluster)
         name = FileName(f"{cluster}_{suffix}")
@@ -89,15 +89,15 @@ SECTIONS = (
     "serviceExports",
     "ingresses",
 )
-"""In the order of the file."""
+"""The sections in the order of the written file."""
 STUBS = "what the output refers to"
-"""The origin of a fragment that exists only for the check: clusters and listeners of the operator's own file."""
+"""The origin of a fragment only for the check: stubs of clusters and listeners in the operator's own file."""
 _MAX_PROBLEMS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A configuration that loads. `left_out` names the objects whose fragments did not."""
+    """A configuration that loads. `left_out`: the objects whose fragments do not load."""
 
     fragments: tuple[Fragment, ...]
     left_out: tuple[Note, ...]
@@ -111,7 +111,7 @@ class Checked:
         return {name: data for fragment in self.fragments for name, data in fragment.files.items()}
 
     def without(self, origin: str) -> Checked:
-        """Return the same without the fragments of an origin."""
+        """Return the configuration without the fragments of an origin."""
         return Checked(tuple(each for each in self.fragments if each.origin != origin), self.left_out)
 
 
@@ -120,14 +120,14 @@ Complete = Callable[[Sequence[Fragment]], Sequence[Fragment]]
 
 
 def check(fragments: Sequence[Fragment], complete: Complete = tuple) -> Checked:
-    """Return the completed fragments that load, alone and together. Raises UnusableError if none does."""
+    """Return the completed fragments that load, alone and together. Raises UnusableError if no fragment loads."""
     left_out: list[Note] = []
     good = list(fragments)
     if problems_of(complete(good)):
         if found := problems_of(complete([])):
             raise UnusableError("\n".join(found))
         good = [fragment for fragment in fragments if _loads(complete([fragment]), fragment, left_out)]
-    if problems_of(complete(good)):  # entries that two of them share
+    if problems_of(complete(good)):  # fragments conflict with each other
         apart, good = good, []
         for fragment in apart:
             if _loads(complete([*good, fragment]), fragment, left_out):
@@ -155,8 +155,8 @@ def problems_of(fragments: Sequence[Fragment]) -> list[str]:
 
 
 def causes(errors: ConfigErrors, path: str) -> list[Problem]:
-    """Return only the problems in files that the configuration names, if any, since its other problems follow from
-    them.
+    """Return only the problems in files that the configuration names, if any, because these cause its other problems.
+    Otherwise return all problems.
     """
     elsewhere = [problem for problem in errors.problems if problem.mark is not None and problem.mark.file != path]
     return elsewhere or list(errors.problems)
@@ -169,7 +169,7 @@ def _without(folder: str, problem: Problem) -> str:
 
 @contextlib.contextmanager
 def staged(fragments: Iterable[Fragment]) -> Iterator[str]:
-    """Write a configuration of fragments with their files where only this user can read them; yield its path."""
+    """Write a configuration of fragments with their files, readable only by this user; yield its path."""
     together = list(fragments)
     with tempfile.TemporaryDirectory(prefix="mcproxy-import-") as folder:  # mode 0700
         for fragment in together:
@@ -181,7 +181,7 @@ def staged(fragments: Iterable[Fragment]) -> Iterator[str]:
 
 
 def text_of(fragments: Iterable[Fragment], folder: str, header: Sequence[str]) -> str:
-    """Return the YAML. `folder` is put before the names of files; "" if they are in the configuration's folder."""
+    """Return the YAML. `folder`: the prefix of file names; "" if files are in the configuration's directory."""
     document: dict[str, Any] = {"version": 1}
     together: dict[str, list[dict[str, Any]]] = {section: [] for section in SECTIONS}
     for fragment in fragments:
@@ -193,7 +193,7 @@ def text_of(fragments: Iterable[Fragment], folder: str, header: Sequence[str]) -
 
 
 def _resolved(value: Any, folder: str) -> Any:
-    """Put the folder before names of files, and double dollar signs, which would name environment variables."""
+    """Prefix file names with the folder, and double dollar signs, which would name environment variables."""
     if isinstance(value, dict):
         return {key: _resolved(item, folder) for key, item in value.items()}
     if isinstance(value, list):
@@ -204,9 +204,9 @@ def _resolved(value: Any, folder: str) -> Any:
 
 
 def write_files(folder: str, files: dict[str, bytes], *, force: bool) -> None:
-    """Write files that hold secrets, mode 0600, into a folder, which is created with 0700 if missing.
+    """Write files with secrets (mode 0600) into a directory, which is created with mode 0700 if missing.
 
-    An existing file is refused before any is written, or with `force` replaced. Raises OSError, UnusableError.
+    An existing file is refused before any file is written, or replaced with `force`. Raises OSError, UnusableError.
     """
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder, 0o700)

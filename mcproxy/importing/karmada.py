@@ -1,6 +1,6 @@
 """Translates Karmada's Cluster and ResourceRegistry objects to clusters and an aggregate over them.
 
-Source of their behaviour: its code, pkg/search and pkg/util.
+Source of the behaviour: Karmada's code, pkg/search and pkg/util.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from mcproxy.importing.object_files import Fields, Object, UnusableError
 CLUSTER = ("cluster.karmada.io", "v1alpha1", "clusters")
 REGISTRY = ("search.karmada.io", "v1alpha1", "resourceregistries")
 SOURCES = (CLUSTER, REGISTRY)
-"""Group, version and plural of the kinds that are read."""
+"""Group, version and plural of the imported kinds."""
 
 
 # -- the plural of a kind, as it is in URLs ---------------------------------------------------------------------------
-# The plurals of Kubernetes' own kinds are listed here and not taken from a member cluster's status: otherwise a member
-# could have its secrets cached as if they were pods. Those of other groups come from the members'
+# The plurals of Kubernetes' own kinds are listed here. They do not come from a member cluster's status, by which a
+# member could have its secrets cached as if they were pods. The plurals of other groups come from the members'
 # status.apiEnablements.
 
 _PLURAL = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?\Z")
@@ -52,7 +52,7 @@ _BUILT_IN = {
 
 
 def built_in(group: str, kind: str) -> str | None:
-    """Return the plural of a built-in kind of Kubernetes, or None."""
+    """Return the plural of a built-in kind of Kubernetes, None for another kind."""
     lower = kind.lower()
     forms = (lower, f"{lower}s", f"{lower}es", f"{lower[:-1]}ies")
     known = _BUILT_IN.get(group, "").split()
@@ -61,7 +61,7 @@ def built_in(group: str, kind: str) -> str | None:
 
 
 def is_own_group(group: str) -> bool:
-    """Return whether `built_in` alone decides which kinds a group has."""
+    """Return whether only `built_in` determines the kinds of a group."""
     return group in _BUILT_IN
 
 
@@ -76,7 +76,7 @@ KEYS = ("labelSelector", "fieldSelector", "clusterNames", "exclude")
 
 @dataclass(frozen=True, slots=True)
 class ClusterProperties:
-    """The properties of a cluster that affinities select by."""
+    """The properties of a cluster by which affinities select."""
 
     name: str
     labels: Mapping[str, str]
@@ -97,9 +97,9 @@ Affinity = Callable[[ClusterProperties], bool]
 
 
 def affinity(given: Fields) -> Affinity:
-    """Return the test of an affinity; an empty one selects every cluster, as in Karmada.
+    """Return the test of an affinity; an empty affinity selects every cluster, as in Karmada.
 
-    Raises UnusableError for unknown operators: ignoring one could select more clusters than intended.
+    Raises UnusableError for unknown operators: without one, the test could select more clusters than intended.
     """
     excluded, names = frozenset(given.texts("exclude")), frozenset(given.texts("clusterNames"))
     tests = [*_labels(given.fields("labelSelector")), *_fields(given.fields("fieldSelector"))]
@@ -141,7 +141,7 @@ def _fields(selector: Fields) -> list[Affinity]:
 
 
 def _test(expression: Fields, values_of: Callable[[ClusterProperties], Sequence[str]]) -> Affinity:
-    """Return the test of one expression; a cluster has one value of most keys, and several zones."""
+    """Return the test of one expression. A cluster has one value for most keys, but several zones."""
     operator, wanted = expression.text("operator"), frozenset(expression.texts("values"))
     if operator in ("In", "NotIn") and not wanted:
         raise UnusableError(f"{expression.at('values')}: {operator} needs values")
@@ -167,31 +167,31 @@ _SPEC = ("apiEndpoint", "secretRef", "insecureSkipTLSVerification", "proxyURL", 
 _OF_SCHEDULING = ("syncMode", "zone", "taints", "resourceModels")
 
 Secrets = Mapping[tuple[str, str], Object]
-"""By namespace and name."""
+"""Secrets by namespace and name."""
 
 
 @dataclass(frozen=True, slots=True)
 class KarmadaCluster:
-    """A cluster with the properties that registries select by."""
+    """A cluster with the properties by which registries select."""
 
     fragment: Fragment
     properties: ClusterProperties
     kinds: Mapping[tuple[str, str], str]
     """(apiVersion, kind) -> plural, of the kinds in the cluster's status."""
     complete: bool
-    """Whether it has no other kinds."""
+    """Whether the cluster has no other kinds."""
 
     @property
     def name(self) -> str:
         return self.properties.name
 
     def has(self, api_version: str, kind: str) -> bool:
-        """Return whether Karmada would cache a kind of this cluster: the member has it, or its kinds are unknown."""
+        """Return whether Karmada would cache a kind of this member: the member has it, or its kinds are unknown."""
         return not self.complete or (api_version, kind) in self.kinds
 
 
 def translate_member(found: Object, secrets: Secrets) -> KarmadaCluster:
-    """Return a member. Raises UnusableError for one that cannot be used, most of which Karmada cannot reach either."""
+    """Return a member. Raises UnusableError for an unusable member; Karmada cannot reach most of these either."""
     if not is_cluster_name(found.name):
         raise UnusableError("metadata.name: is no DNS name, so it cannot be the name of a cluster")
     spec, made = found.fields.fields("spec"), Fragment(f"Cluster {found.name}")
@@ -230,7 +230,7 @@ def translate_member(found: Object, secrets: Secrets) -> KarmadaCluster:
 
 
 def plural(member: KarmadaCluster, api_version: str, kind: str) -> str | None:
-    """Return the resource of a kind in this member; None if it is unknown."""
+    """Return the plural of a kind in this member; None if unknown."""
     group = api_version.rpartition("/")[0]
     return built_in(group, kind) if is_own_group(group) else member.kinds.get((api_version, kind))
 
@@ -268,18 +268,18 @@ def _kinds(status: Fields) -> tuple[dict[tuple[str, str], str], bool]:
     return kinds, bool(kinds) and conditions.get("CompleteAPIEnablements") == "True"
 
 
-# -- the resources that all ResourceRegistries together cache: Karmada has one cache for all of them ------------------
+# -- the resources that all ResourceRegistries cache; Karmada has one cache for all of them ---------------------------
 
 _GROUP = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?)?\Z")
 _VERSION = re.compile(r"[a-z][a-z0-9-]{0,62}\Z")
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 
 Resource = tuple[str, str, str]
-"""Group, version, plural."""
+"""A resource: group, version, plural."""
 
 
 class CacheScope:
-    """The cached namespaces for each resource of each member; None means all."""
+    """The cached namespaces of each resource of each member; None means all namespaces."""
 
     def __init__(self) -> None:
         self._scope: dict[Resource, dict[str, set[str] | None]] = {}
@@ -293,9 +293,9 @@ class CacheScope:
             known.add(namespace)
 
     def entries(self, present: Sequence[str]) -> tuple[list[str], list[dict[str, Any]]]:
-        """Return the members among those `present`, and the entries of the aggregate's cache.
+        """Return the members that are in `present`, and the entries of the aggregate's cache.
 
-        An empty list would mean all, so it is omitted.
+        An empty list would mean all members, so such entries are omitted.
         """
         used = {name for members in self._scope.values() for name in members}
         names = [name for name in present if name in used]
@@ -377,7 +377,7 @@ _VERSIONS = {"Cluster": "/".join(CLUSTER[:2]), "ResourceRegistry": "/".join(REGI
 def translate_all(objects: Iterable[Object], name: str) -> tuple[list[Fragment], list[Note], Complete]:
     """Return clusters, notes on omissions, and a function that adds the aggregate `name` over the clusters that load.
 
-    Raises UnusableError if there is no Cluster at all.
+    Raises UnusableError if there is no Cluster.
     """
     found: dict[str, list[Object]] = {kind: [] for kind in _VERSIONS}
     left_out: list[Note] = []
@@ -420,7 +420,7 @@ def _complete(name: str, scope: CacheScope, notes: Fragment) -> Complete:
                 {
                     "name": name,
                     "clusters": members,
-                    "unavailable": "Partial",  # like Karmada, which drops the objects of a cluster that is not ready
+                    "unavailable": "Partial",  # as in Karmada, which drops the objects of a cluster that is not ready
                     "cache": {"resources": resources},
                 },
             )

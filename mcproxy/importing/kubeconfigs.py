@@ -1,4 +1,4 @@
-"""Clusters from the contexts of a kubeconfig: referred to, or copied with their certificates, keys and tokens."""
+"""Makes clusters from the contexts of a kubeconfig, as references or with copies of certificates, keys and tokens."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def clusters_of(
 ) -> tuple[list[Fragment], list[Note]]:
     """Return a cluster for each context of the kubeconfig `file` (or those of `only`), and the notes on omissions.
 
-    `names` are the names of the clusters, in the order of `only`, or of the file; none: made from those of the
-    contexts. With `copy` the fragments have the files; else they refer to the kubeconfig. Raises OSError, ConfigErrors,
-    UnusableError.
+    `names`: the names of the clusters, in the order of `only` or of the file; if empty, they are made from the names of
+    the contexts. With `copy` the fragments contain the files, otherwise they refer to the kubeconfig. Raises OSError,
+    ConfigErrors, UnusableError.
     """
     path = os.path.abspath(file)
     contexts = _contexts(path)
@@ -83,7 +83,7 @@ def _given_names(file: str, chosen: Sequence[str], names: Sequence[str]) -> dict
 
 
 def _contexts(path: str) -> dict[str, tuple[str, str]]:
-    """Return the names of the contexts with their namespaces and, for those called USER@CLUSTER, the cluster.
+    """Return the names of the contexts with their namespaces and, for names of the form USER@CLUSTER, the cluster.
 
     Raises OSError, ConfigErrors, UnusableError.
     """
@@ -106,9 +106,9 @@ def _contexts(path: str) -> dict[str, tuple[str, str]]:
 
 
 def _cluster_name(context: str, cluster: str, taken: Collection[str]) -> str | None:
-    """Return a cluster name like the context's that is not in `taken`; None if no part of it can be used.
+    """Return a cluster name similar to the context's name and not in `taken`; None if no part of the name is usable.
 
-    `cluster` is the cluster in a context name of kubeadm's form (kubernetes-admin@kubernetes), else "".
+    `cluster`: the cluster in a context name of kubeadm's form (kubernetes-admin@kubernetes), else "".
     """
     context = cluster or context
     if is_cluster_name(context) and context not in taken:
@@ -122,7 +122,7 @@ def _cluster_name(context: str, cluster: str, taken: Collection[str]) -> str | N
 
 
 def _copied(fragment: Fragment, name: str, entry: dict[str, Any]) -> dict[str, Any]:
-    """Return the cluster's entry with copies of its files, or unchanged if impossible. Raises ConfigErrors."""
+    """Return the cluster's entry with copies of its files, or unchanged if not copyable. Raises ConfigErrors."""
     alone = Fragment(fragment.origin)
     alone.add("clusters", entry)
     with staged([alone]) as path:
@@ -161,7 +161,7 @@ def _credentials(fragment: Fragment, cluster: ClusterConfig) -> dict[str, Any]:
     if given.token is not None:
         made["tokenFile"] = fragment.file(cluster.name, "token", given.token.reveal().encode())
     elif given.token_file is not None:
-        made["tokenFile"] = given.token_file  # its owner renews it: a copy would expire
+        made["tokenFile"] = given.token_file  # not copied: its owner renews the token, and a copy would expire
     if given.certificate is not None and given.key is not None:
         made["certFile"] = fragment.file(cluster.name, "client.crt", given.certificate.data)
         made["keyFile"] = fragment.file(cluster.name, "client.key", given.key.data)

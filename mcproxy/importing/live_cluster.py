@@ -1,6 +1,6 @@
 """Reads objects from a cluster with the kubernetes package (the extra `import`), which only this module imports.
 
-The cluster's answers are as hostile as a file: they are read in pages of bounded size, and types are checked later.
+The cluster's responses are not trusted: they are read in pages of bounded size, and their types are checked later.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _MAX_PAGE = 64 * 1024 * 1024
 _PAGE = 100
 _TIMEOUT = 30.0
 _SECRET_REFERENCES = ("secretRef",)
-"""Fields of a spec that name a Secret, which is read too."""
+"""Fields of a spec that name a Secret; these Secrets are read too."""
 
 
 class LiveError(Exception):
-    """The cluster cannot be read; str() has the remedy."""
+    """The cluster cannot be read; the message contains the remedy."""
 
 
 def read(kubeconfig: str | None, context: str | None, wanted: Sequence[tuple[str, str, str]]) -> list[Object]:
@@ -37,7 +37,7 @@ def read(kubeconfig: str | None, context: str | None, wanted: Sequence[tuple[str
             f"--live needs the kubernetes package: {INSTALL_EXTRAS}; or save the objects with kubectl get -o yaml, and "
             "give the files"
         ) from None
-    logging.getLogger("urllib3").setLevel(logging.ERROR)  # it would log each attempt, in addition to the error
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # otherwise it logs each attempt in addition to the error
     try:
         file = kubeconfig or os.environ.get("KUBECONFIG") or None
         api: Any = config.new_client_from_config(config_file=file, context=context)  # type: ignore[no-untyped-call]
@@ -82,7 +82,7 @@ class _Reader:
             token = following
 
     def secrets(self, objects: Sequence[Object]) -> Iterator[Object]:
-        """Yield the Secrets that specs refer to; a missing one is reported with the object that needs it."""
+        """Yield the Secrets that specs refer to; a missing Secret is reported later, with the object that needs it."""
         wanted = dict.fromkeys(reference for each in objects for reference in _references(each))
         for namespace, name in wanted:
             what = f"get secret {namespace}/{name}"
@@ -103,11 +103,11 @@ def _references(found: Object) -> Iterator[tuple[str, str]]:
 
 
 class _NotFoundError(LiveError):
-    """The cluster does not have it."""
+    """The cluster does not have the requested object or resource."""
 
 
 def _answer(method: Any, what: str, *args: Any, **options: Any) -> dict[str, Any]:
-    """Return the JSON object in the answer to a call, of bounded size. Raises LiveError, UnusableError."""
+    """Return the JSON object in the response to a call, of bounded size. Raises LiveError, UnusableError."""
     from kubernetes.client.exceptions import ApiException
     from urllib3.exceptions import HTTPError
 

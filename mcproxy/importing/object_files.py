@@ -1,4 +1,4 @@
-"""Reads Kubernetes objects from YAML or JSON files, and their fields with type checks.
+"""Reads Kubernetes objects from YAML or JSON files, and reads their fields with type checks.
 
 The files are read with the limits of a configuration file: size, depth, and number of values after aliases.
 """
@@ -19,13 +19,13 @@ from mcproxy.config.reading.yaml_text import MAX_BYTES, read_yaml_documents
 
 MAX_OBJECTS = 10_000
 MAX_DATA = 1024 * 1024
-"""Bytes of a certificate, key or token: etcd's limit for a whole object."""
+"""Maximum of bytes of a certificate, key or token: etcd's limit for a whole object."""
 MAX_TEXT = 4096
-"""Characters of a name, URL or item of a list."""
+"""Maximum of characters of a name, URL or item of a list."""
 
 
 class UnusableError(Exception):
-    """An object, or a file, cannot be used at all; str() says what is wrong."""
+    """An object or a file cannot be used; the message names the fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class Object:
 class Fields:
     """A mapping of an object and the path that leads to it. A key with null counts as absent.
 
-    Every method raises UnusableError for a value of another type: nothing is guessed, because kubectl and the API
-    server would have refused it.
+    Every method raises UnusableError for a value of a wrong type: no value is guessed, because kubectl and the API
+    server would have refused the object.
     """
 
     content: Mapping[str, Any]
@@ -63,18 +63,18 @@ class Fields:
         return self.content.get(key) is not None
 
     def text(self, key: str) -> str:
-        """Return a string, "" if there is none."""
+        """Return the string value of a key, "" if absent."""
         return self._text(self.content.get(key), self.at(key))
 
     def boolean(self, key: str) -> bool:
-        """Return a boolean, False if there is none. A string is never a boolean."""
+        """Return the boolean value of a key, False if absent. A string is never a boolean."""
         value = self.content.get(key)
         if value is not None and not isinstance(value, bool):
             raise UnusableError(f"{self.at(key)}: is neither true nor false")
         return value is True
 
     def integer(self, key: str) -> int:
-        """Return an integer of 32 bits that is not negative, 0 if there is none."""
+        """Return the value of a key, a non-negative 32-bit integer; 0 if absent."""
         value = self.content.get(key)
         if value is None:
             return 0
@@ -83,26 +83,26 @@ class Fields:
         return value
 
     def fields(self, key: str) -> Fields:
-        """Return the mapping under a key, an empty one if there is none."""
+        """Return the mapping that is the value of a key, an empty mapping if absent."""
         return self._fields(self.content.get(key), self.at(key))
 
     def items(self, key: str) -> Iterator[Fields]:
-        """Yield the mappings in the list under a key."""
+        """Yield the mappings in the list that is the value of a key."""
         for index, item in enumerate(self._list(key)):
             yield self._fields(item, f"{self.at(key)}[{index}]", required=True)
 
     def texts(self, key: str) -> list[str]:
-        """Return the strings in the list under a key."""
+        """Return the strings in the list that is the value of a key."""
         path = self.at(key)
         return [self._text(item, f"{path}[{index}]", required=True) for index, item in enumerate(self._list(key))]
 
     def labels(self, key: str) -> dict[str, str]:
-        """Return a mapping of strings."""
+        """Return the mapping of strings that is the value of a key."""
         found = self.fields(key)
         return {name: found.text(name) for name in found.content if found.has(name)}
 
     def data(self, key: str) -> bytes:
-        """Return the base64-decoded value, b"" if there is none."""
+        """Return the base64-decoded value of a key, b"" if absent."""
         value = self.content.get(key)
         if value is None:
             return b""
@@ -147,9 +147,9 @@ class Fields:
 
 
 def read_objects(files: Sequence[str]) -> list[Object]:
-    """Return the objects in YAML or JSON files, `List`s opened, in order.
+    """Return the objects in YAML or JSON files in order, with the items of `List`s.
 
-    Raises OSError; ConfigErrors, with line and column, if it is not YAML; UnusableError if it is not an object.
+    Raises OSError; ConfigErrors, with line and column, for invalid YAML; UnusableError for a value that is no object.
     """
     found: list[Object] = []
     for file in files:
@@ -163,7 +163,7 @@ def read_objects(files: Sequence[str]) -> list[Object]:
 
 
 def read_bounded(file: str) -> bytes:
-    """Return the bytes of a file, "-" is standard input. Raises OSError; UnusableError if it is too large."""
+    """Return the bytes of a file; "-" means standard input. Raises OSError; UnusableError if the file is too large."""
     descriptor = 0 if file == "-" else os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb", closefd=file != "-") as stream:
         if file != "-" and not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -193,7 +193,7 @@ def objects_in(document: Any, where: str, *, room: int = MAX_OBJECTS) -> list[Ob
 
 
 def _of_list(document: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """Return kind and apiVersion of the items of a typed list (UpstreamClusterList), which omit them."""
+    """Return kind and apiVersion for the items of a typed list (UpstreamClusterList), which omit both."""
     return {} if kind == "List" else {"kind": kind.removesuffix("List"), "apiVersion": document.get("apiVersion")}
 
 
@@ -211,7 +211,7 @@ def _object(content: Any, defaults: Mapping[str, Any], where: str) -> Object:
 
 
 def plain(node: nodes.Node) -> Any:
-    """Return the data of a node, without places."""
+    """Return the data of a node, without positions."""
     if isinstance(node, nodes.Mapping):
         return {name: plain(entry.node) for name, entry in node.entries.items()}
     if isinstance(node, nodes.Sequence):

@@ -1,1 +1,1 @@
-"""Kubernetes' own conventions, as plain functions and values; nothing here knows this proxy or the reactor."""
+"""Conventions of Kubernetes as plain functions and values, independent of this proxy and of the reactor."""

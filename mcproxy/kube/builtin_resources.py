@@ -1,7 +1,6 @@
-"""The built-in resources of Kubernetes 1.36, by group, in the plural, with their singulars and short names; and the
-verbs.
+"""Tables of the built-in resources of Kubernetes 1.36 by group (plurals, singulars, short names), and of the verbs.
 
-Custom resources are in groups of their own: a CustomResourceDefinition's group has a dot, and *.k8s.io is reserved.
+Custom resources are never in these groups: a CustomResourceDefinition's group has a dot, and *.k8s.io is reserved.
 Source: the discovery documents of a kube-apiserver (recorded), and RBAC's names for resources that exist only for
 authorization.
 """
@@ -29,7 +28,7 @@ BUILT_IN_RESOURCES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "secrets": (),
         "serviceaccounts": ("sa",),
         "services": ("svc",),
-        # Only for authorization of impersonation.
+        # These resources exist only for the authorization of impersonation.
         "groups": (),
         "users": (),
     },
@@ -116,7 +115,7 @@ SUBRESOURCES: Mapping[str, tuple[str, ...]] = {
     "scale": ("deployments", "replicasets", "replicationcontrollers", "statefulsets"),
     "status": (),
     "token": ("serviceaccounts",),
-    # Only for authorization: the kubelet checks these subresources of nodes.
+    # These subresources of nodes exist only for authorization by the kubelet.
     "checkpoint": ("nodes",),
     "configz": ("nodes",),
     "healthz": ("nodes",),
@@ -125,7 +124,7 @@ SUBRESOURCES: Mapping[str, tuple[str, ...]] = {
     "spec": ("nodes",),
     "stats": ("nodes",),
 }
-"""Subresource -> the built-in resources that have it; any may have `status`."""
+"""Subresource -> the built-in resources that have it; any resource can have `status`."""
 
 
 def subresources_of(plural: str) -> tuple[str, ...]:
@@ -147,7 +146,7 @@ def groups_of(plural: str) -> tuple[str, ...]:
     return tuple(group for group, resources in BUILT_IN_RESOURCES.items() if plural in resources)
 
 
-# The resources of the core group, v1, that can be listed; they are the same in every cluster.
+# The listable resources of the core group, v1, which are the same in every cluster.
 
 SECRETS = "secrets"
 
@@ -156,15 +155,15 @@ CORE_RESOURCES = (
     "persistentvolumeclaims", "persistentvolumes", "pods", "podtemplates", "replicationcontrollers", "resourcequotas",
     SECRETS, "serviceaccounts", "services",
 )  # fmt: skip
-"""In the plural, as in URLs."""
+"""The plurals, as in URLs."""
 
 UNWATCHABLE = frozenset({"componentstatuses"})
-"""Resources that cannot be watched, so no cache holds them."""
+"""Resources that cannot be watched, so that no cache contains them."""
 
 
 # The verbs of requests, as authorizers see them. Source: k8s.io/apiserver `pkg/endpoints/request/requestinfo.go`.
 #
 #: Verbs of requests for resources.
 RESOURCE_VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "proxy")
-#: Verbs of all other requests: HTTP methods in lower case. CONNECT and TRACE are refused before any rule is looked at.
+#: Verbs of all other requests: HTTP methods in lower case. CONNECT and TRACE are refused before rules are checked.
 METHODS = ("get", "post", "put", "patch", "delete", "head", "options")

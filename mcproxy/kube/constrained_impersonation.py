@@ -1,4 +1,4 @@
-"""The modes of constrained impersonation (KEP-5284, Kubernetes 1.36): the users of each, and what it never allows.
+"""The modes of constrained impersonation (KEP-5284, Kubernetes 1.36): their users, and the rights that they need.
 
 A mode needs the verb `impersonate-on:MODE:VERB` on the requested resource and `impersonate:MODE` on the user, both in
 the group authentication.k8s.io, instead of the older verb `impersonate`. Source: k8s.io/apiserver
@@ -16,19 +16,19 @@ ASSOCIATED_NODE, ARBITRARY_NODE, SERVICE_ACCOUNT, USER_INFO = (
     "associated-node", "arbitrary-node", "serviceaccount", "user-info",
 )  # fmt: skip
 MODES = (ASSOCIATED_NODE, ARBITRARY_NODE, SERVICE_ACCOUNT, USER_INFO)
-"""In the order in which a kube-apiserver tries them; the verb `impersonate` comes last."""
+"""The modes in the order in which a kube-apiserver tries them; the verb `impersonate` is tried last."""
 GROUP = "authentication.k8s.io"
-"""The API group of users, groups, uids, userextras, serviceaccounts and nodes in a mode."""
+"""The API group of users, groups, uids, userextras, serviceaccounts and nodes for the checks of a mode."""
 VERB = "impersonate"
 UNKNOWN = "impersonate:no-mode"
-"""A verb of no mode, which roles grant only by `*`."""
+"""A verb that no mode uses, so that roles grant it only by `*`."""
 
 MASTERS = "system:masters"
 NODES = "system:nodes"
 NODE_NAME_KEY = "authentication.kubernetes.io/node-name"
-"""The extra key in a service account's token that is bound to a node, or to a pod on it."""
+"""The key of the extra in a service account's token that is bound to a node, or to a pod on the node."""
 MANY = 4
-"""With so many groups or values of extras, all are first checked in one request (`manyAuthorizationChecksInLoop`)."""
+"""From this number of groups or values of extras on, one request first checks all (`manyAuthorizationChecksInLoop`)."""
 
 _SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _NODE = re.compile(_SUBDOMAIN)
@@ -37,22 +37,22 @@ _MAX_SUBDOMAIN = 253
 
 
 def verb_on(mode: str, verb: str) -> str:
-    """Return the verb that is needed on the requested resource."""
+    """Return the verb that a caller needs on the requested resource."""
     return f"{VERB}-on:{mode}:{verb}"
 
 
 def verb_of(mode: str) -> str:
-    """Return the verb that is needed on the user, and on each group, uid and extra."""
+    """Return the verb that a caller needs on the user, and on each group, uid and extra."""
     return f"{VERB}:{mode}"
 
 
 def is_impersonation(verb: str) -> bool:
-    """Whether a verb is one of impersonation, of a mode or the older one."""
+    """Whether a verb is for impersonation, in a mode or by the older verb `impersonate`."""
     return verb == VERB or verb.startswith((f"{VERB}:", f"{VERB}-on:"))
 
 
 def node_name(user_name: str) -> str:
-    """Return the node's name in the user name of a node, "" for any other user."""
+    """Return the name of the node in a node's user name; "" for any other user."""
     name = user_name.removeprefix(NODE_PREFIX)
     is_node = user_name.startswith(NODE_PREFIX) and len(name) <= _MAX_SUBDOMAIN and _NODE.fullmatch(name) is not None
     return name if is_node else ""
@@ -61,7 +61,7 @@ def node_name(user_name: str) -> str:
 def modes_for(name: str, *, by_name_alone: bool, associated: bool = False) -> tuple[str, ...]:
     """Return the modes that apply to a requested user, in order.
 
-    `by_name_alone`: no group, uid or extra is requested; with any, the modes of service accounts and nodes do not
+    `by_name_alone`: no group, uid or extra is requested; otherwise the modes of service accounts and nodes do not
     apply. `associated`: the caller is a service account whose token is bound to this node.
     """
     if node_name(name):
@@ -82,7 +82,7 @@ def implied_groups(name: str) -> tuple[str, ...] | None:
 
 
 def refused_group(groups: Iterable[str]) -> tuple[str, str] | None:
-    """Return the first group that no right allows in a mode, with the reason; None if there is none."""
+    """Return the first group that a mode can never allow, with the reason; None if there is no such group."""
     found = tuple(groups)
     if "" in found:
         return "", "impersonating the empty string group is not allowed"
@@ -92,7 +92,7 @@ def refused_group(groups: Iterable[str]) -> tuple[str, str] | None:
 
 
 def refused_extra(extra: Mapping[str, Sequence[str]]) -> str:
-    """Return why no right allows the extras in a mode, "" if one can."""
+    """Return why a mode can never allow the extras; "" if a right can allow them."""
     for key, values in extra.items():
         if not key:
             return "impersonating the empty string key in extra is not allowed"

@@ -1,8 +1,8 @@
 """Discovery documents: the groups, versions and resources of an API server.
 
-The types are those of k8s.io/api `apidiscovery/v2`, with their names, their fields and the order of their fields; a
-legacy `APIResourceList` is read into the same types. Documents come from clusters and are not trusted: entries that
-would be invalid in a path or as an object's `kind` are left out. The caller bounds their size.
+The types are those of k8s.io/api `apidiscovery/v2`, with the same names, fields and order of fields. A legacy
+`APIResourceList` is read into the same types. Documents come from clusters and are not trusted: entries that would be
+invalid in a path or as an object's `kind` are left out. The caller limits the size of documents.
 
 Source: KEP-3352 (aggregated discovery), Kubernetes API concepts ("Discovery API").
 """
@@ -20,12 +20,12 @@ from mcproxy.kube.resource import APIResource, APISubresource, GroupVersionResou
 AGGREGATED_MEDIA_TYPE = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 AGGREGATED_ACCEPT = f"{AGGREGATED_MEDIA_TYPE},application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
 AGGREGATED_ACCEPT += ",application/json"
-"""The Accept header of client-go: servers before 1.27 answer with legacy documents, before 1.30 with v2beta1."""
+"""The Accept header of client-go: servers before 1.27 respond with legacy documents, before 1.30 with v2beta1."""
 CURRENT, STALE = "Current", "Stale"
-"""`freshness` of a group-version: current, or the last known state of a server that cannot be reached."""
+"""Values of a group-version's `freshness`: current, or the last known state of an unreachable server."""
 
 _MAX_COMMAS = 1_000_000
-"""The most elements of a document; each may take a hundred bytes while it is decoded. A resource has about thirty."""
+"""Maximum of elements of a document. Each can take a hundred bytes during decoding; a resource has about thirty."""
 _VERSION = re.compile(r"v([0-9]{1,9})(?:(alpha|beta)([0-9]{1,9}))?")
 _STAGES = {None: 0, "beta": 1, "alpha": 2}
 _GROUP = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
@@ -37,11 +37,11 @@ _WORD = re.compile(r"[A-Za-z0-9*._-]{1,253}")
 
 
 class DiscoveryError(ValueError):
-    """A document is not of the requested kind; the text is a sentence for operators."""
+    """A document is not of the requested kind; the message is a sentence for operators."""
 
 
 class GroupVersionKind(msgspec.Struct, frozen=True, gc=False):
-    """`metav1.GroupVersionKind`; an empty group and version are those of the document that contains it."""
+    """`metav1.GroupVersionKind`; an empty group and version mean those of the containing document."""
 
     group: str = ""
     version: str = ""
@@ -92,7 +92,7 @@ class APIGroupDiscovery(msgspec.Struct, frozen=True):
 
 
 class APIGroupDiscoveryList(msgspec.Struct, frozen=True, rename="camel"):
-    """The response of /api and /apis, in one fixed form (v2)."""
+    """The response of /api and /apis, always in the form of v2."""
 
     kind: str = "APIGroupDiscoveryList"
     api_version: str = "apidiscovery.k8s.io/v2"

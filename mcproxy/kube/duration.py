@@ -1,4 +1,4 @@
-"""Durations: Go's text ("1m30s") in query parameters (`time.ParseDuration`), and ages as `kubectl get` shows them."""
+"""Parses durations of query parameters as Go ("1m30s", `time.ParseDuration`), and formats ages as `kubectl get`."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _quoted(text: str) -> str:
     return f'"{"".join(parts)}"'
 
 
-# Durations as `kubectl get` shows ages: `3m12s`.
+# Formats durations as the ages of `kubectl get`: `3m12s`.
 #
 # Source: k8s.io/apimachinery `pkg/util/duration` (HumanDuration).
 

@@ -1,7 +1,7 @@
 """The field labels of built-in resources: the names in a fieldSelector, and the paths of their values in the object.
 
 Source: the strategies and conversions of k8s.io/kubernetes `pkg/registry` and `pkg/apis` (ToSelectableFields,
-AddFieldLabelConversionsFor…). Custom resources have theirs in `selectableFields` of the definition.
+AddFieldLabelConversionsFor…). Custom resources define their field labels in `selectableFields` of the definition.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""/healthz, /livez and /readyz in the forms of a kube-apiserver: checks with names, `?verbose`, `?exclude=`. Pure.
+"""Responses of /healthz, /livez and /readyz as in a kube-apiserver: named checks, `?verbose`, `?exclude=`. Pure.
 
 Source: k8s.io/apiserver `pkg/server/healthz/healthz.go`; recordings in `golden/probes`. One addition: a check can be
-optional; if it fails it is shown as failed, and the probe passes.
+optional. If an optional check fails, it is shown as failed, but the probe passes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from urllib.parse import parse_qs
 PROBES = ("healthz", "livez", "readyz")
 
 _MAX_PARAMETERS = 100
-_MAX_SHOWN = 10  # of the names in `exclude` without a check, in the answer
+_MAX_SHOWN = 10  # maximum of unknown names of `exclude` in the response
 _MAX_NAME = 100
 
 
@@ -24,7 +24,7 @@ class Check(NamedTuple):
     cause: str
     """The reason of the failure, without confidential parts; "" if the check passed."""
     needed: bool = True
-    """Whether its failure makes the probe fail."""
+    """Whether the check's failure makes the probe fail."""
 
 
 class ProbeQuery(NamedTuple):
@@ -38,13 +38,13 @@ _PLAIN = ProbeQuery()
 
 
 def parse_query(query: bytes) -> ProbeQuery:
-    """Return the parameters in the part behind the question mark; raises ValueError if there are too many."""
+    """Return the parameters of the query string. Raises ValueError if there are too many."""
     parameters = parse_qs(query.decode("latin-1"), keep_blank_values=True, max_num_fields=_MAX_PARAMETERS)
     return ProbeQuery("verbose" in parameters, frozenset(parameters.get("exclude", ())))
 
 
 def answer_one(name: str, checks: Sequence[Check]) -> tuple[int, str] | None:
-    """Return status and text of a check by its name; None (404) if there is none."""
+    """Return status code and text for a check by its name; None (404) if there is no such check."""
     one = next((one for one in checks if one.name == name), None)
     if one is None:
         return None
@@ -54,7 +54,7 @@ def answer_one(name: str, checks: Sequence[Check]) -> tuple[int, str] | None:
 def answer(
     probe: str, checks: Sequence[Check], query: ProbeQuery = _PLAIN, *, withhold: bool = True
 ) -> tuple[int, str]:
-    """Return status and text of a whole probe. Reasons of failures are shown or, as in a kube-apiserver, withheld."""
+    """Return status code and text of a whole probe. `withhold`: omit reasons of failures, as a kube-apiserver does."""
     failed = any(one.cause and one.needed and one.name not in query.excluded for one in checks)
     if not failed and not query.verbose:
         return 200, "ok"

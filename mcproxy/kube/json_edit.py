@@ -1,9 +1,9 @@
-"""Edits of JSON that keep every byte outside the edited values. Pure.
+"""Edits JSON and keeps every byte outside the edited values. Pure.
 
-Values that are not edited are skipped by msgspec, in linear time; the offsets of members follow from the lengths of
-their values. As in a Kubernetes API server, keys are case-sensitive. A duplicate key in an object on the edited path is
-refused, because parsers read it differently. Bytes that are not UTF-8 are kept. Input is not trusted: invalid JSON
-raises `MalformedJSON`.
+msgspec skips values that are not edited, in linear time; the lengths of the values give the offsets of the members. As
+in a Kubernetes API server, keys are case-sensitive. A duplicate key in an object on the edited path is refused, because
+parsers interpret it differently. Bytes that are not UTF-8 are kept. Input is not trusted: invalid JSON raises
+`MalformedJSON`.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from msgspec import Raw
 
 from mcproxy.kube.nesting import TooDeep, refuse_deep
 
-# An edit of an object's metadata, for every encoding of the object.
+# An edit of an object's metadata, independent of the object's encoding.
 
 VersionChange = Callable[[str], str]
-"""Returns the resourceVersion that replaces the given one; may raise StatusError."""
+"""Returns the replacement of a resourceVersion; may raise StatusError."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataEdit:
-    """Changes of an ObjectMeta. Nothing else in the object changes.
+    """Changes of an ObjectMeta; all other parts of the object stay the same.
 
-    `labels` and `annotations`: the value to set, None to remove the key; a map that only held removed keys is removed
-    with them. `resource_version` is called with each resourceVersion in the metadata; a missing one is not added.
+    `labels` and `annotations`: for each key the value to set, or None to remove it. A map is removed if all its keys
+    are removed. `resource_version` is called with each resourceVersion in the metadata; a missing one is not added.
     """
 
     labels: Mapping[str, str | None] = field(default_factory=dict)
@@ -39,9 +39,9 @@ class MetadataEdit:
 
 
 MAX_MEMBERS = 5_000
-"""Members of one object that are read one by one, in 5 ms. (A value that is only skipped may have more.)"""
+"""Maximum of members of an object that are read one by one, in 5 ms. (A value that is only skipped can have more.)"""
 MAX_DEPTH = 256
-"""Nesting depth of objects and arrays; readers of a client's body apply a lower limit first."""
+"""Maximum nesting depth of objects and arrays; readers of a client's body apply a lower limit first."""
 
 _BLANK = re.compile(rb"[ \t\n\r]*+")
 _NAME = re.compile(rb'[ \t\n\r]*+("[^"\\]*+(?:\\.[^"\\]*+)*+")[ \t\n\r]*+:[ \t\n\r]*+', re.DOTALL)
@@ -98,14 +98,14 @@ def edit_row(row: bytes, edit: MetadataEdit) -> bytes:
 
 
 def replace(body: bytes, name: str, value: bytes) -> bytes:
-    """Return an object's JSON with the value of one member replaced by other JSON. Raises MalformedJSON."""
+    """Return an object's JSON, with the value of one member replaced. Raises MalformedJSON."""
     text = readable(body)
     found = _member(text, 0, len(text), name, "")
     return body if found is None else _applied(body, [_Change(found.value, found.end, value)])
 
 
 def change_string(body: bytes, path: tuple[str, ...], change: Callable[[str], str]) -> bytes:
-    """Return JSON with the string at a path of names changed; any other value stays. Raises MalformedJSON."""
+    """Return JSON with the string at a path of names changed; a value of another type stays. Raises MalformedJSON."""
     text = readable(body)
     found = _at(text, path)
     if found is None or text[found.value] != _QUOTE:
@@ -121,9 +121,9 @@ def string_at(body: bytes, path: tuple[str, ...]) -> str | None:
 
 
 def members(data: bytes, begin: int = 0, end: int | None = None, path: str = "") -> list[JSONMember]:
-    """Return the members of the object in `data[begin:end]`, none if it is not an object.
+    """Return the members of the object in `data[begin:end]`; an empty list for a value of another type.
 
-    `path` is its path, for messages. Raises MalformedJSON.
+    `path`: the object's path, for messages. Raises MalformedJSON.
     """
     found = _fields(data, begin, len(data) if end is None else end)
     return [] if found is None else _with_offsets(data, found.begin, found.fields, path)
@@ -265,7 +265,7 @@ def _meta_changes(data: bytes, metadata: JSONMember, edit: MetadataEdit) -> list
                 gone.add(place)
             else:
                 changes += inner
-        elif member.name in missing:  # it is null
+        elif member.name in missing:  # the member is null
             gone.add(place)
         elif member.name == "resourceVersion" and edit.resource_version and data[member.value] == _QUOTE:
             changes += _string_change(data, member, edit.resource_version)
@@ -274,7 +274,7 @@ def _meta_changes(data: bytes, metadata: JSONMember, edit: MetadataEdit) -> list
 
 
 def _map_changes(data: bytes, member: JSONMember, wanted: Mapping[str, str | None]) -> list[_Change] | None:
-    """Return the changes of a map of strings; None if it must be removed, because all its keys are removed."""
+    """Return the changes of a map of strings; None if the map must be removed, because all its keys are removed."""
     found = _fields(data, member.value, member.end)
     missing = {key: value for key, value in wanted.items() if value is not None}
     if found is None or (found.plain and not missing and not wanted.keys() & found.fields.keys()):
@@ -302,8 +302,8 @@ def _entries(wanted: Mapping[str, str | None]) -> str:
 def _member_changes(known: list[JSONMember], gone: set[int], added: list[str], begin: int) -> list[_Change]:
     """Return the changes that remove some members of an object, and add others at its end.
 
-    A member is removed with the blanks and the comma before it; members at the beginning with those after them. `begin`
-    is the offset of the first member.
+    A member is removed together with the blanks and the comma before it, or after it at the beginning of the object.
+    `begin` is the offset of the first member.
     """
     changes: list[_Change] = []
     kept = False
@@ -358,7 +358,7 @@ def readable(data: bytes) -> bytes:
 
 
 def _applied(body: bytes, changes: list[_Change]) -> bytes:
-    """Return the bytes with changes that do not overlap."""
+    """Apply changes that do not overlap; return the new bytes."""
     if not changes:
         return body
     parts: list[bytes] = []

@@ -1,9 +1,9 @@
 """Removes one label key from the maps of labels in an object's JSON, at any depth. Pure.
 
-Maps of labels are the values of `labels`, `matchLabels` and `selector`: those of an object or a pod template, the
-selector of a Service or Deployment. Data is kept, whatever its keys: the top-level `data`, `binaryData` and
-`stringData`, and annotations. Only values that contain the key are parsed, level by level and without recursion; input
-is not trusted.
+Maps of labels are the values of `labels`, `matchLabels` and `selector`: in an object or a pod template, and in the
+selector of a Service or Deployment. Data is kept whatever its keys are: the top-level `data`, `binaryData` and
+`stringData`, and annotations. Only values that contain the key are parsed, level by level and without recursion,
+because input is not trusted.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from mcproxy.kube.json_edit import JSONLimitExceeded, JSONMember
 
 LABEL_MAPS = frozenset({"labels", "matchLabels", "selector"})
 DATA = frozenset({"data", "binaryData", "stringData"})
-"""Members of the outermost object whose values contain no labels."""
+"""Members of the top-level object whose values contain no labels."""
 _MAX_PLACES = 1000
-"""The most occurrences of the key in a text."""
+"""Maximum of occurrences of the key in a text."""
 _MAX_READ, _FREE = 20, 100_000
-"""The most times that each byte may be read, and the number of bytes without that limit: the key is usually at ten
-levels.
+"""Maximum of times that each byte is read, and the number of bytes to which no such limit applies. The key usually
+occurs at about ten levels.
 """
 
 
 def is_label_map(path: Sequence[str]) -> bool:
-    """Return whether the map at a path of names is a map of labels, and not data."""
+    """Return whether the map at a path of names is a map of labels rather than data."""
     return bool(path) and path[-1] in LABEL_MAPS and not is_data(path)
 
 
@@ -39,7 +39,7 @@ def is_data(path: Sequence[str]) -> bool:
 def without(body: bytes, key: str, path: Sequence[str] = (), *, keep_null: bool = False) -> bytes:
     """Return JSON without the entry `key` in maps of labels; `path` is the path of the value in its object.
 
-    `keep_null`: an entry that is null stays, because in a merge patch it removes the key. Raises MalformedJSON;
+    `keep_null`: keep an entry with null, which removes the key in a merge patch. Raises MalformedJSON; raises
     JSONLimitExceeded for JSON that is nested too deeply or contains the key too often, and for an object with a
     duplicate key.
     """
@@ -86,7 +86,7 @@ def _pattern(key: str) -> re.Pattern[bytes]:
 
 
 def _cuts(text: bytes, members: list[JSONMember], key: str, *, keep_null: bool) -> list[tuple[int, int]]:
-    """Return the cut that removes an entry, with the comma before it, or, for the first entry, the comma after it."""
+    """Return the cuts that remove an entry with the comma before it, or after it for the first entry."""
     for place, member in enumerate(members):
         if member.name == key and not (keep_null and text.startswith(b"null", member.value)):
             if place:

@@ -1,16 +1,16 @@
-"""Regular expressions over bytes that match in linear time, whatever the text: for paths that clients send. Pure.
+"""Regular expressions over bytes that match any text in linear time, for paths that clients send. Pure.
 
-The syntax is RE2's, as far as paths need it: literals, ``.``, classes with ranges, ``\\d \\w \\s`` and their opposites,
-groups, ``(?:…)``, ``|``, ``* + ? {n,m}`` with their lazy forms, ``^`` at the beginning, ``$``, and ``(?i)`` before all.
-There are no back references and no assertions about what follows. A pattern matches the whole text.
+The syntax is the part of RE2's that paths need: literals, ``.``, classes with ranges, ``\\d \\w \\s`` and their
+opposites, groups, ``(?:…)``, ``|``, ``* + ? {n,m}`` with their lazy forms, ``^`` at the beginning, ``$``, and a leading
+``(?i)``. There are no back references and no lookaheads. A pattern matches the whole text.
 
-A pattern is compiled to a program of few instructions (Thompson), and the program to a deterministic automaton that
-reads the text from its end: its state at a position is the set of instructions from which the rest of the text matches.
-The automaton is built at once and has a limit, so a pattern that would exceed it is refused when it is read, never when
-it is used. Captures of groups are found by a walk from the beginning, which takes at each branch the first way that
-leads to the end; since the states are known, it never backtracks.
+A pattern is compiled to a program of a few kinds of instructions (Thompson), and the program to a deterministic
+automaton that reads the text from its end. The automaton's state at a position is the set of instructions from which
+the rest of the text matches. The automaton is built at once and has a size limit, so a too large pattern is refused
+when it is configured, never when it is used. A walk from the beginning finds the captures of groups: at each branch it
+takes the first way that leads to the end. It never backtracks, because the states are known.
 
-The literal prefix of a pattern is compared directly, and the automaton is for the rest: thousands of patterns such as
+The literal prefix of a pattern is compared directly; the automaton matches the rest. So thousands of patterns such as
 ``/NAME(/|$)(.*)`` share one automaton, and a table of patterns finds them by their prefix (`LinearRegex.literal`).
 """
 
@@ -27,7 +27,7 @@ MAX_REPEAT = 100
 MAX_NESTING = 20
 MAX_GROUPS = 20
 MAX_BEGINNING = 64
-"""The most bytes of a prefix in a table, which looks up a text by each of its prefixes up to this length."""
+"""Maximum of bytes of a prefix in a table, which looks up each prefix of a text up to this length."""
 
 _ALL = (1 << 256) - 1
 _COUNT = re.compile(r"\{(\d{1,4})(?:(,)(\d{1,4})?)?\}")
@@ -35,7 +35,7 @@ _NAMED = {"n": 10, "r": 13, "t": 9, "f": 12, "v": 11}
 
 
 class PatternError(ValueError):
-    """What is wrong with a pattern."""
+    """A pattern is invalid or too large; the message names the fault."""
 
 
 class _Node(NamedTuple):
@@ -43,11 +43,11 @@ class _Node(NamedTuple):
 
     kind: str  # set, cat, alt, repeat, group, end
     parts: tuple[_Node, ...] = ()
-    bits: int = 0  # of a set: one for each byte
+    bits: int = 0  # for a set: one bit for each byte
     least: int = 0
-    most: int = -1  # -1: without bound
+    most: int = -1  # maximum of repetitions; -1: no maximum
     greedy: bool = True
-    number: int = 0  # of a group
+    number: int = 0  # number of a group
 
 
 def _bits(first: int, last: int | None = None) -> int:
@@ -226,12 +226,12 @@ def _may_be_empty(node: _Node) -> bool:
 class _Instruction(NamedTuple):
     kind: str  # match, set, split, save, end
     ways: tuple[int, ...] = ()  # the next instructions, the preferred one first
-    bits: int = 0  # of a set
-    slot: int = 0  # of a save
+    bits: int = 0  # for a set: its bytes
+    slot: int = 0  # for a save: its slot
 
 
 class _Program:
-    """The instructions of a pattern, compiled from its end: the successor of a part is known before the part."""
+    """The instructions of a pattern, compiled from its end, so that the successor of each part is known already."""
 
     def __init__(self) -> None:
         self.code: list[_Instruction] = [_Instruction("match")]
@@ -243,7 +243,7 @@ class _Program:
         return len(self.code) - 1
 
     def add(self, node: _Node, after: int) -> int:
-        """Add a part that `after` follows; return its first instruction."""
+        """Add a part with the instruction `after` as its successor; return its first instruction."""
         match node.kind:
             case "set":
                 return self._put(_Instruction("set", (after,), bits=node.bits))
@@ -278,8 +278,8 @@ class _Program:
         return _Instruction("split", (part, after) if greedy else (after, part))
 
     def before(self, *, at_end: bool) -> list[int]:
-        """Return for each instruction the set (bits) of those that lead to it without consuming a byte, including
-        itself.
+        """Return for each instruction the set (bits) of instructions that lead to it without consuming a byte; the set
+        includes the instruction itself.
         """
         into: list[list[int]] = [[] for _ in self.code]
         for number, each in enumerate(self.code):
@@ -323,7 +323,7 @@ class LinearRegex:
         return text.startswith(self.literal) and self._rest.matches(text[len(self.literal) :])
 
     def captured(self, text: bytes) -> tuple[bytes, ...] | None:
-        """Return the whole text and what each group has captured, b"" for one that took no part; None: no match."""
+        """Return the whole text and the captures of the groups (b"" for an unused group); None: no match."""
         if not text.startswith(self.literal):
             return None
         found = self._rest.captured(text[len(self.literal) :], self.groups)
@@ -331,7 +331,7 @@ class LinearRegex:
 
 
 def _split_prefix(tree: _Node) -> tuple[bytes, _Node]:
-    """Return the literal prefix of a pattern, of single bytes outside groups, and the rest of the pattern."""
+    """Return the literal prefix of a pattern (single bytes outside groups), and the rest of the pattern."""
     parts = tree.parts if tree.kind == "cat" else (tree,)
     literal = bytearray()
     for number, part in enumerate(parts):
@@ -342,7 +342,7 @@ def _split_prefix(tree: _Node) -> tuple[bytes, _Node]:
 
 
 class _Automaton:
-    """A compiled part of a pattern, up to its end."""
+    """The automaton for a pattern without its literal prefix."""
 
     __slots__ = ("_classes", "_code", "_rows", "_sets", "_start")
 
@@ -386,7 +386,7 @@ class _Automaton:
         return bool(self._sets[state] >> self._start & 1)
 
     def captured(self, text: bytes, groups: int) -> tuple[bytes, ...] | None:
-        """Return what each group has captured, b"" for one that took no part; None: no match."""
+        """Return the captures of the groups (b"" for an unused group); None: no match."""
         state, rows = 0, self._rows
         states = [state]
         for byte in reversed(text.translate(self._classes)):
@@ -412,14 +412,14 @@ class _Automaton:
 
 @lru_cache(1024)
 def _automaton(tree: _Node) -> _Automaton:
-    """Return the automaton of a part; equal parts share one. Raises PatternError."""
+    """Return the automaton for a part of a pattern; equal parts share one. Raises PatternError."""
     return _Automaton(tree)
 
 
 def _byte_classes(sets: Iterator[int]) -> tuple[bytes, list[int]]:
     """Return the class of each byte, as a table for `translate`, and one byte of each class.
 
-    Bytes are of one class if every set has all of them or none.
+    Bytes belong to the same class if every set contains either all or none of them.
     """
     kinds = tuple(dict.fromkeys(sets))
     found: dict[tuple[int, ...], int] = {}

@@ -1,4 +1,4 @@
-"""Content negotiation: the representation that an Accept header asks for.
+"""Content negotiation: chooses the representation that an Accept header requests.
 
 Sources: apiserver `negotiation.NegotiateMediaTypeOptions` and, for refusals before it, go-restful's route check; the
 texts are those of a kube-apiserver 1.36.
@@ -16,7 +16,7 @@ BUILTIN_TYPES = (JSON, YAML, PROTOBUF)
 CUSTOM_TYPES = (JSON, YAML)
 STREAM_TYPES = f", {JSON};stream=watch, {PROTOBUF};stream=watch"
 MAX_CLAUSES = 64
-"""The most entries of an Accept header that are read; clients send up to five."""
+"""Maximum of entries of an Accept header that are read; clients send up to five."""
 _PARTIAL, _PARTIAL_LIST, _TABLE = "PartialObjectMetadata", "PartialObjectMetadataList", "Table"
 _META_VERSIONS = ("v1", "v1beta1")
 
@@ -72,7 +72,7 @@ def prefers_yaml(accept: str) -> bool:
 
 
 def accepts_gzip(accept_encoding: bytes | None) -> bool:
-    """Return whether an Accept-Encoding names gzip, as a kube-apiserver reads it: `*` is not enough, q=0 refuses it."""
+    """Return whether an Accept-Encoding accepts gzip, read as a kube-apiserver does: `*` and `gzip;q=0` do not."""
     return any(
         clause.media_type == "gzip" and clause.quality > 0
         for clause in clauses((accept_encoding or b"").decode("latin-1"))
@@ -89,9 +89,9 @@ def negotiate(
 ) -> NegotiatedMediaType:
     """Return the representation for a request of a resource. Raises StatusError 406.
 
-    `list_of` is the (group, kind) of the listed objects, None for a single object or a watch; with it
-    PartialObjectMetadataList may be requested, without it PartialObjectMetadata. `writable` are the media types that
-    the server writes, `named` those that a refusal names (by default the same). `custom`: the request is for a custom
+    `list_of` is the (group, kind) of the listed objects, None for a single object or a watch. A list can be requested
+    as PartialObjectMetadataList, other responses as PartialObjectMetadata. `writable` are the media types that the
+    server writes; `named` are those that a refusal names (by default the same). `custom`: the request is for a custom
     resource, which a kube-apiserver does not serve as protobuf.
     """
     if not accept:
@@ -126,11 +126,11 @@ def _list_as_object(group: str, kind: str, *, custom: bool) -> StatusError:
 
 
 def only_accepted(served: Sequence[str] = BUILTIN_TYPES) -> StatusError:
-    """Return the 406 of NegotiateMediaTypeOptions."""
+    """Return the 406 error of NegotiateMediaTypeOptions."""
     return StatusError(406, f"only the following media types are accepted: {', '.join(served)}", indented=True)
 
 
 def unknown_format(accepted: Sequence[str]) -> StatusError:
-    """Return the 415 of a body (apiserver `NewUnsupportedMediaTypeError`)."""
+    """Return the 415 error for the media type of a body (apiserver `NewUnsupportedMediaTypeError`)."""
     types = ", ".join(accepted)
     return StatusError(415, f"the body of the request was in an unknown format - accepted media types include: {types}")

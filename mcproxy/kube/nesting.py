@@ -8,14 +8,14 @@ from itertools import accumulate
 from operator import add
 
 MAX_DEPTH = 100
-"""Nesting depth of objects and arrays in a client's body."""
+"""Maximum nesting depth of objects and arrays in a client's body."""
 
 _NO_OPENING = bytes(byte for byte in range(256) if byte not in b"{[")
 _NO_BRACKET = bytes(byte for byte in range(256) if byte not in b"{}[]")
 _BITS = bytes.maketrans(b"{}[]", b"1010")
 
 
-# Everything up to the next brackets, strings included; an unclosed string extends to the end.
+# Matches all bytes up to the next brackets, strings included; an unclosed string extends to the end.
 _RUN = re.compile(rb'(?:[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+"?+)*+([{\[]++|[}\]]++)', re.DOTALL)
 _RUNS_A_STEP = 5_000
 
@@ -34,13 +34,13 @@ class TooDeep(ValueError):
 
 
 def refuse_deep(data: bytes, most: int = MAX_DEPTH) -> None:
-    """Raise TooDeep for JSON that is nested more than `most` levels deep; invalid JSON may pass."""
+    """Raise TooDeep for JSON that is nested more than `most` levels deep; invalid JSON can pass."""
     if len(data.translate(None, _NO_OPENING)) > most and depth(data) > most:
         raise TooDeep(f"nested more than {most} levels deep")
 
 
 def depth(data: bytes) -> int:
-    """Return the nesting depth of JSON, any number for invalid JSON. Takes at most 30 ms per MB."""
+    """Return the nesting depth of JSON, or any number for invalid JSON. Takes at most 30 ms per MB."""
     if b"\\" in data:
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     bits = b"".join(data.split(b'"')[::2]).translate(_BITS, _NO_BRACKET)  # brackets in strings are ignored
@@ -51,7 +51,7 @@ def depth(data: bytes) -> int:
 
 
 def shallow(data: bytes, most: int, marker: bytes) -> Generator[None, None, bytes]:
-    """Return JSON with `marker` in place of each value nested more than `most` levels deep.
+    """Return JSON in which `marker` replaces each value that is nested more than `most` levels deep.
 
     Invalid JSON stays unchanged. Takes up to 150 ms per MB, and therefore yields every few milliseconds.
     """

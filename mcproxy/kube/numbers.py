@@ -1,4 +1,4 @@
-"""Numbers of JSON, and in a form for operators."""
+"""Converts numbers of JSON to floats in bounded time, and formats numbers for operators."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _INFINITE = float("inf")
 
 
 def json_float(text: str) -> float:
-    """Return a number that is no integer: the `float_hook` of each decoder that makes values of a peer's numbers.
+    """Return the value of a non-integer number: the `float_hook` of all decoders of a peer's numbers.
 
     msgspec's own conversion takes some 15 us for each 1e300: seconds for the largest object. Raises ValueError for a
     number that no float can hold, as msgspec does.
@@ -18,7 +18,7 @@ def json_float(text: str) -> float:
 
 
 def plain_number(value: float, digits: int = 6) -> str:
-    """Return a number with so many significant digits in decimal notation: 0.00001 and 1200000, never 1e-05 or
+    """Format a number with `digits` significant digits in decimal notation: 0.00001 and 1200000, never 1e-05 or
     1.2e+06.
     """
     text = f"{value:.{digits}g}"

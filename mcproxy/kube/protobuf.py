@@ -1,10 +1,10 @@
-"""Kubernetes protobuf on the wire: the envelope, and edits of metadata that need no schema. Pure.
+"""Reads the envelope of Kubernetes' protobuf, and edits metadata in it without a schema. Pure.
 
 Sources: the protobuf encoding guide; k8s.io/apimachinery `pkg/runtime/serializer/protobuf` (the magic number and the
-envelope, `runtime.Unknown`), `pkg/apis/meta/v1/generated.proto` for the field numbers. Every object has its ObjectMeta
-in field 1. All other bytes are kept. As in Go, the last of repeated strings applies and repeated messages are merged;
-but duplicate metadata, and duplicate fields in it, are refused. Bodies are not trusted: malformed ones, and those with
-so many fields that parsing would delay other requests, raise `MalformedProtobuf`.
+envelope, `runtime.Unknown`), `pkg/apis/meta/v1/generated.proto` for the field numbers. Field 1 of every object is its
+ObjectMeta. All other bytes are kept. As in Go, the last of repeated strings applies and repeated messages are merged.
+But duplicate metadata, and duplicate fields in it, are refused. Bodies are not trusted: `MalformedProtobuf` is raised
+for malformed bodies, and for bodies with so many fields that parsing would delay other requests.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ SERVICE_SELECTOR = (2, 2)
 BYTES = 2
 """The wire type of length-delimited fields."""
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, BYTES, 5
-_MAX_NUMBER = (1 << 29) - 1  # Go cuts a number to 32 bits, so a greater one could stand for a small one
-_MAX_FIELDS = 10_000  # of one message; going over them takes 5 ms
-_MAX_PARTS = 1_000  # of a message whose fields are parsed one by one, likewise
-_MAX_ENVELOPE = 16  # Go writes four
+_MAX_NUMBER = (1 << 29) - 1  # Go truncates a field number to 32 bits, so a greater one could mean a small one
+_MAX_FIELDS = 10_000  # maximum of fields of a message that are skipped, in 5 ms
+_MAX_PARTS = 1_000  # maximum of fields of a message that are parsed one by one, also in 5 ms
+_MAX_ENVELOPE = 16  # maximum of fields of an envelope; Go writes four
 _ONCE = {META_NAME: "metadata.name", META_RESOURCE_VERSION: "metadata.resourceVersion"}
 _MAPS = {META_LABELS: "metadata.labels", META_ANNOTATIONS: "metadata.annotations"}
 
@@ -50,8 +50,8 @@ class Field(NamedTuple):
 
     number: int
     wire: int
-    begin: int  # of its tag
-    content: int  # of its value, after the length if it has one
+    begin: int  # offset of the tag
+    content: int  # offset of the value, after the length if there is one
     end: int
 
 
@@ -64,7 +64,7 @@ class Envelope(NamedTuple):
 
 
 def only(number: int, message: bytes, begin: int = 0, end: int | None = None) -> list[Field]:
-    """Return the fields with one number of the message in `message[begin:end]`. Raises MalformedProtobuf."""
+    """Return the fields with this number in the message `message[begin:end]`. Raises MalformedProtobuf."""
     found: list[Field] = []
     position = begin
     end = len(message) if end is None else end
@@ -94,7 +94,7 @@ def only(number: int, message: bytes, begin: int = 0, end: int | None = None) ->
 
 
 def scan(message: bytes, begin: int = 0, end: int | None = None, most: int = _MAX_PARTS) -> Iterator[Field]:
-    """Yield the fields of the message in `message[begin:end]`. Raises MalformedProtobuf, also for more than `most`."""
+    """Yield the fields of the message `message[begin:end]`. Raises MalformedProtobuf, also for more than `most`."""
     position = begin
     end = len(message) if end is None else end
     count = 0
@@ -123,7 +123,7 @@ def scan(message: bytes, begin: int = 0, end: int | None = None, most: int = _MA
 
 
 def values(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield number and value of each field of a message: an int for a varint, else bytes.
+    """Yield number and value of each field of a message; the value of a varint is an int, other values are bytes.
 
     Raises MalformedProtobuf.
     """
@@ -178,7 +178,7 @@ def edit_metadata(body: bytes, edit: MetadataEdit) -> bytes:
 def change_string(body: bytes, path: tuple[int, ...], change: Callable[[str], str]) -> bytes:
     """Return the envelope `body` with the strings at a path of field numbers in its object changed.
 
-    Raises MalformedProtobuf. A missing string is not added; a body with a duplicate one is refused.
+    Raises MalformedProtobuf. A missing string is not added; a body with a duplicate string is refused.
     """
     return _edit_raw(body, lambda raw: _change_below(raw, path, change))
 
@@ -291,7 +291,7 @@ def _edit_meta(meta: bytes, edit: MetadataEdit) -> bytes:
         parts.append((field.number, meta[field.begin : field.end]))
     for number, changes in maps.items():
         entries = [(number, _entry(number, key, value)) for key, value in changes.items() if value is not None]
-        # After the fields with lower numbers, where Go's encoder puts them.
+        # Added after the fields with lower numbers, as in Go's encoder.
         index = next((at for at, (other, _) in enumerate(parts) if other > number), len(parts))
         parts[index:index] = entries
     return b"".join(part for _, part in parts)

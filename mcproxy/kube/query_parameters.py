@@ -1,4 +1,4 @@
-"""Query parameters, converted as Kubernetes converts url.Values.
+"""Parses query parameters, and converts them as Kubernetes converts url.Values.
 
 Sources: Go `net/url` (ParseQuery); apimachinery `runtime/converter.go` (Convert_Slice_string_To_bool and _To_int64).
 """
@@ -32,9 +32,9 @@ def parse_query(query: bytes) -> dict[str, str]:
 
 
 def without_dropped_pairs(target: bytes) -> bytes:
-    """Return a target without the pairs of its query that Go drops (`parse_query`); itself if there are none.
+    """Return a target without the pairs of its query that Go drops (`parse_query`).
 
-    Another server might read them, and do something that was not authorized.
+    Another server might interpret them, and perform an action that was not authorized.
     """
     path, _, query = target.partition(b"?")
     if b";" not in query and not (b"%" in query and _BAD_ESCAPE.search(query)):
@@ -48,7 +48,7 @@ def _unescape(text: bytes) -> str:
 
 
 def boolean(value: str | None) -> bool:
-    """Anything but "0" and "false" is true, the empty value too; a missing parameter (None) is false."""
+    """Return a boolean: any value except "0" and "false" is true, also ""; a missing parameter (None) is false."""
     return value is not None and value.lower() not in ("false", "0")
 
 
@@ -63,7 +63,7 @@ def check_timeout(query: Mapping[str, str]) -> None:
 
 
 def integer(text: str) -> int:
-    """strconv.ParseInt for 64 bits. Raises StatusError 400 with its error."""
+    """Parse as Go's strconv.ParseInt for 64 bits. Raises StatusError 400 with Go's error."""
     if not _INTEGER.fullmatch(text):
         raise StatusError(400, f'strconv.ParseInt: parsing "{text}": invalid syntax')
     if len(text.lstrip("+-0")) > _INT64_DIGITS or not -(1 << 63) <= (value := int(text)) < 1 << 63:

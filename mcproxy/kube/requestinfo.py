@@ -1,8 +1,8 @@
 """Request info: verb, resource and name of a request, derived from method and target as in kube-apiserver.
 
 Source: k8s.io/apiserver `pkg/endpoints/request` (RequestInfoFactory) and `pkg/server/filters` (long-running check).
-That code decodes and splits a path without checks. This module refuses paths that two parsers could read differently:
-dot segments anywhere, and empty or encoded-slash segments in place of a name.
+That code decodes and splits a path without checks. This module refuses paths that two parsers could interpret
+differently: dot segments anywhere, and names that are empty or contain an encoded slash.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _NAMESPACE_SUBRESOURCES = ("status", "finalize")
 _PERCENT, _BACKSLASH, _SLASH = ord("%"), ord("\\"), ord("/")
 _BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _LONG_RUNNING_SUBRESOURCES = STREAM_SUBRESOURCES | {"proxy"}
-#: The paths of a kubelet that run something in a container or reach its ports (pkg/kubelet/server), in lower case.
+#: The paths of a kubelet that run a process in a container or reach its ports (pkg/kubelet/server), in lower case.
 _KUBELET_STREAMS = frozenset({b"exec", b"attach", b"portforward", b"run", b"cri"})
 
 
 class RequestInfo:
     """The attributes of a request. Fields that do not apply are ""; `verb` of a non-resource request is its method.
 
-    `verb` is the verb for rules, policies and reviews. It is `create` for exec, attach and portforward of pods with any
-    method: a WebSocket is opened by GET, and a user who may only read must not get a shell. The same applies to these
-    paths of a kubelet below `nodes/NAME/proxy`. `request_verb` is the verb of a kube-apiserver's own RequestInfo and
-    audit log (`get` there), which is required in addition.
+    `verb` is the verb for rules, policies and reviews. For exec, attach and portforward of pods it is `create` with any
+    method, because GET opens a WebSocket, and a user who may only read must not get a shell. The same applies to these
+    paths of a kubelet below `nodes/NAME/proxy`. `request_verb` is the verb in a kube-apiserver's own RequestInfo and
+    audit log (`get` in that case); authorization requires it in addition.
     """
 
     __slots__ = (
@@ -55,9 +55,9 @@ class RequestInfo:
         self.verb = self.request_verb = verb
         self.is_resource = False
         self.group = self.version = self.resource = self.subresource = self.namespace = self.name = ""
-        #: watch, log with follow, exec, attach, portforward, proxy: no time limit, own budgets
+        #: True for watch, log with follow, exec, attach, portforward, proxy: no time limit, own budgets
         self.long_running = False
-        #: the resource with group and subresource, as logs and metrics have it (deployments.apps/scale)
+        #: the resource with group and subresource, in the form of logs and metrics (deployments.apps/scale)
         self.label = ""
 
     def __repr__(self) -> str:
@@ -65,7 +65,7 @@ class RequestInfo:
 
 
 def is_document(path: str) -> bool:
-    """Return whether a path is a discovery or OpenAPI document about several group-versions.
+    """Return whether a path is that of a discovery or OpenAPI document about several group-versions.
 
     These are /api, /apis, /apis/GROUP, and paths below /openapi.
     """
@@ -78,7 +78,7 @@ def is_document(path: str) -> bool:
 def parse(method: bytes, target: bytes) -> RequestInfo:
     """Return the attributes of a request; `target` is in origin-form.
 
-    Raises StatusError (400) for a path that two parsers could read differently, or that Go cannot parse.
+    Raises StatusError (400) for a path that two parsers could interpret differently, or that Go cannot parse.
     """
     raw_path, _, query = target.partition(b"?")
     if _PERCENT in raw_path or _BACKSLASH in raw_path or raw_path.find(b"/.") >= 0:
@@ -109,8 +109,8 @@ def parse(method: bytes, target: bytes) -> RequestInfo:
 
 def _fill_resource(info: RequestInfo, rest: list[bytes], method: bytes, query: bytes) -> None:
     info.verb = _VERBS.get(method, "")
-    first = _plain(rest[0])  # decoded, as a server does before it compares it
-    if first in ("watch", "proxy"):  # deprecated forms that servers still understand
+    first = _plain(rest[0])  # decoded before the comparison, as servers do
+    if first in ("watch", "proxy"):  # deprecated forms that servers still accept
         if len(rest) < 2:
             raise StatusError(400, "unable to determine kind and namespace from the path")
         info.verb = first
@@ -144,7 +144,7 @@ def _fill_resource(info: RequestInfo, rest: list[bytes], method: bytes, query: b
 
 
 def _is_kubelet_stream(segments: list[bytes]) -> bool:
-    """Return whether a path below `nodes/NAME/proxy`, cleaned as a kubelet does it, is in `_KUBELET_STREAMS`."""
+    """Return whether a path below `nodes/NAME/proxy` is in `_KUBELET_STREAMS`, after cleaning it as a kubelet does."""
     names = unquote_to_bytes(b"/".join(segments)).split(b"/")
     return next((name for name in names if name), b"").lower() in _KUBELET_STREAMS
 
@@ -155,7 +155,7 @@ def _fill_collection(info: RequestInfo, query: bytes) -> None:
         info.verb = "watch" if _is_true(_parameter(query, "watch")) else "list"
         info.name = _selected_name(_parameter(query, "fieldSelector") or "")
     elif info.verb == "delete":
-        # A kube-apiserver sets no name here; rules about one object must match its deletion by a selector, too.
+        # A kube-apiserver sets no name here. But rules about one object must also match its deletion by a selector.
         info.verb = "deletecollection"
         info.name = _selected_name(_parameter(query, "fieldSelector") or "")
 
@@ -166,31 +166,31 @@ def _is_true(value: str | None) -> bool:
 
 
 def _selected_name(selector: str) -> str:
-    """Return the name that a field selector demands, "" for none.
+    """Return the name that a field selector requires, "" if it requires none.
 
-    It is parsed as it is applied: a comma after a backslash is part of a value and begins no new term.
+    The selector is parsed as when it is applied: a comma after a backslash is part of a value and begins no new term.
     """
     if "metadata.name" not in selector:
         return ""
     try:
         terms = parse_field_selector(selector)
     except StatusError:
-        return ""  # as in kube-apiserver; the code that applies it answers 400
+        return ""  # as in kube-apiserver; the code that applies the selector responds with 400
     name = next((term.value for term in terms if term.field == "metadata.name" and not term.negated), "")
     return "" if name in (".", "..") or "/" in name or "%" in name else name
 
 
 def _parameter(query: bytes, name: str) -> str | None:
-    """Return the first value of a query parameter as Go's net/url reads it, None if there is none.
+    """Return the first value of a query parameter as Go's net/url parses it, None if there is none.
 
-    Go drops a pair with a semicolon or a malformed escape; other servers read it.
+    Go drops a pair with a semicolon or a malformed escape; other servers do not.
     """
     wanted = name.encode()
     if wanted not in query and _PERCENT not in query:
         return None
     for pair in query.split(b"&"):
         key, _, value = pair.partition(b"=")
-        # The cheap test first: a query can have thousands of pairs, which cost the client nothing.
+        # The cheap test comes first, because a client can send thousands of pairs at no cost.
         if key != wanted and (_PERCENT not in key or unquote_to_bytes(key) != wanted):
             continue
         if b";" not in pair and not _BAD_ESCAPE.search(pair):
@@ -216,7 +216,7 @@ def selector_parameters(target: bytes) -> tuple[str, str]:
 
 
 def _plain(segment: bytes) -> str:
-    """Return a segment that is a name, decoded; refuse segments that another parser could split or skip."""
+    """Return a decoded segment that is a name; refuse segments that another parser could split or skip."""
     if _PERCENT in segment:
         segment = unquote_to_bytes(segment)
         if _SLASH in segment or _BACKSLASH in segment or 0 in segment or _PERCENT in segment:
@@ -238,8 +238,8 @@ def _refuse_ambiguous_path(segments: list[bytes]) -> None:
 def _refuse_bad_escapes(path: bytes) -> None:
     """Refuse invalid percent-encoding (RFC 3986 2.1).
 
-    A kube-apiserver answers it with 400 over HTTP/1.1, but resets the stream over HTTP/2, which does not show that it
-    is the client's fault.
+    A kube-apiserver responds with 400 over HTTP/1.1, but resets the stream over HTTP/2, which does not show that the
+    client is at fault.
     """
     if _BAD_ESCAPE.search(path):
         raise StatusError(400, "the path holds a percent sign that begins no percent-encoding")
@@ -247,5 +247,5 @@ def _refuse_bad_escapes(path: bytes) -> None:
 
 def _refuse_dot_segments(path: bytes) -> None:
     for segment in unquote_to_bytes(path).replace(b"\\", b"/").split(b"/"):
-        if segment.partition(b";")[0] in (b".", b".."):  # some servers read parameters after a semicolon
+        if segment.partition(b";")[0] in (b".", b".."):  # some servers cut off parameters after a semicolon
             raise StatusError(400, "the path holds a dot segment")

@@ -27,14 +27,14 @@ class GroupVersionResource(NamedTuple):
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def path(self, namespace: str = "", name: str = "") -> str:
-        """Return the path of the collection, or of the object `name`; `namespace` "" is for all namespaces, or a
+        """Return the path of the collection, or of the object `name`. The `namespace` "" means all namespaces, or a
         cluster-scoped resource.
         """
         path = f"{self.group_version_path}/namespaces/{namespace}" if namespace else self.group_version_path
         return f"{path}/{self.resource}/{name}" if name else f"{path}/{self.resource}"
 
     def __str__(self) -> str:
-        """Return `pods` or `deployments.apps`, as messages of a kube-apiserver name a resource."""
+        """Return `pods` or `deployments.apps`, the form of a resource in a kube-apiserver's messages."""
         return f"{self.resource}.{self.group}" if self.group else self.resource
 
 
@@ -51,7 +51,7 @@ class APISubresource:
 
 @dataclass(frozen=True, slots=True)
 class APIResource:
-    """A resource as discovery describes it."""
+    """A resource with its properties in discovery."""
 
     gvr: GroupVersionResource
     kind: str
@@ -64,12 +64,12 @@ class APIResource:
 
     @property
     def listable(self) -> bool:
-        """Whether its collection can be listed."""
+        """Whether the resource's collection can be listed."""
         return "list" in self.verbs
 
     @property
     def watchable(self) -> bool:
-        """Whether its collection can be listed and watched, as a reflector requires."""
+        """Whether the resource's collection can be listed and watched, as a reflector requires."""
         return "list" in self.verbs and "watch" in self.verbs
 
     @property

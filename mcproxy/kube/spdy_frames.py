@@ -31,7 +31,7 @@ __all__ = [
 SYN_STREAM, SYN_REPLY, RST_STREAM, SETTINGS, PING, GOAWAY, HEADERS, WINDOW_UPDATE = 1, 2, 3, 4, 6, 7, 8, 9
 FLAG_FIN = 1
 MAX_CONTROL = 1 << 16
-"""Bytes of a control frame, and of its headers when they are decompressed."""
+"""Maximum of bytes of a control frame, and of its decompressed headers."""
 MAX_HEADERS = 100
 
 _NAMES = """
@@ -80,7 +80,7 @@ class SynReply:
 
 @dataclass(frozen=True)
 class Data:
-    """A part of a DATA frame, or the last part of one with FIN (`fin`)."""
+    """A part of a DATA frame. `fin`: the part is the last one of a frame with FIN."""
 
     stream: int
     payload: bytes
@@ -122,9 +122,9 @@ class SpdySession:
 
     def __init__(self) -> None:
         self._pending = bytearray()
-        self._needed = 0  # length of `_pending` from which on it can be parsed
+        self._needed = 0  # length that `_pending` must have to be parsed
         self._data = Data(0, b"", False)  # the DATA frame whose payload is arriving
-        self._left = 0  # bytes of its payload still to come
+        self._left = 0  # bytes of its payload still to arrive
         self._inflate = zlib.decompressobj(zdict=DICTIONARY)
         self._deflate = zlib.compressobj(9, zlib.DEFLATED, 15, 8, zlib.Z_DEFAULT_STRATEGY, DICTIONARY)
 
@@ -203,7 +203,7 @@ class SpdySession:
                 made = WindowUpdate(first & 0x7FFFFFFF, second & 0x7FFFFFFF)
             return made
         if kind == HEADERS:
-            self._headers(payload[4:])  # decoded, since all headers share one compression context
+            self._headers(payload[4:])  # always decoded, because all headers share one compression context
         return None
 
     def _headers(self, block: bytes) -> dict[str, str]:

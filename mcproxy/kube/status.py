@@ -1,8 +1,8 @@
 """`Status`, the object of a Kubernetes error response.
 
-Every refusal to a client of the proxy is raised as `StatusError` and turned into a response in one place,
-`proxy.request.Request.refuse`. Source: Kubernetes API conventions, "Response Status Kind"; the order of the fields is
-that of a kube-apiserver.
+Every refusal to a client of the proxy is raised as `StatusError`, and `proxy.request.Request.refuse` converts it to a
+response. Source: Kubernetes API conventions, "Response Status Kind"; the order of the fields is that of a
+kube-apiserver.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from mcproxy.kube.protobuf import MAGIC, envelope, scan
 
-# The default reason of a code (apimachinery, `metav1.StatusReason`).
+# The default reason of each status code (apimachinery, `metav1.StatusReason`).
 REASONS = {
     400: "BadRequest",
     401: "Unauthorized",
@@ -34,7 +34,7 @@ REASONS = {
     504: "Timeout",
 }
 
-# Go's encoder escapes these characters, which can only occur in strings.
+# The characters that Go's encoder escapes; they can occur only in strings.
 _GO_ESCAPES = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
 
 _NOT_PLAIN = re.compile(r"[^\n -~]")  # in YAML some of these are line breaks, or not allowed
@@ -43,11 +43,11 @@ HeaderList = tuple[tuple[bytes, bytes], ...]
 
 
 class StatusError(Exception):
-    """A refusal, which becomes a Kubernetes `Status` object.
+    """The refusal of a request, with the fields of its Kubernetes `Status` object.
 
-    `code` is the HTTP status; `reason` the machine-readable CamelCase word ("" if Kubernetes has none for it);
-    `message` is the sentence that kubectl prints; `details` and `metadata` are the Status object's own; `headers` go on
-    the response. `indented`: JSON over several lines without a final newline, as a kube-apiserver writes a 406.
+    `code` is the HTTP status code. `reason` is the machine-readable CamelCase word ("" if Kubernetes has none for it).
+    `message` is the sentence that kubectl prints. `details` and `metadata` are fields of the Status object. `headers`
+    are header fields of the response. `indented`: write JSON over several lines, as a kube-apiserver does for 406.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class StatusError(Exception):
     def yaml_body(self) -> bytes:
         """Return the Status object in YAML, with fields sorted as by sigs.k8s.io/yaml and values written as JSON.
 
-        So it needs no library. JSON escapes a character beyond 16 bits as two surrogates, which is not valid in YAML.
+        This requires no YAML library. JSON escapes a character beyond 16 bits as two surrogates, which YAML forbids.
         """
         fields = sorted(self.status().items())
         text = "".join(f"{name}: {json.dumps(value, ensure_ascii=False)}\n" for name, value in fields)
@@ -116,7 +116,7 @@ def retry_after(
 #
 # Source: k8s.io/apimachinery `pkg/api/errors`, and recordings of a kube-apiserver 1.36.
 
-_SUMMARY = 30  # bytes of a body that an error shows
+_SUMMARY = 30  # maximum of bytes of a body in an error message
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class StatusCause:
     field: str = ""
 
     def as_dict(self) -> dict[str, str]:
-        """Return it as a JSON object, without an empty field."""
+        """Return the cause as a JSON object, without an empty field."""
         out = {"reason": self.reason, "message": self.message}
         return {**out, "field": self.field} if self.field else out
 
@@ -143,22 +143,22 @@ def _details(name: str, group: str, kind: str) -> dict[str, Any]:
 
 
 def not_found(group: str, resource: str, name: str) -> StatusError:
-    """404 of an object."""
+    """Return 404 for an object."""
     return StatusError(404, f'{qualified(group, resource)} "{name}" not found', details=_details(name, group, resource))
 
 
 def method_not_allowed() -> StatusError:
-    """405."""
+    """Return 405."""
     return StatusError(405, "the server does not allow this method on the requested resource", details={})
 
 
 def expired(message: str, *, continue_token: str = "") -> StatusError:
-    """410; `continue_token` is the "inconsistent" token by which a list may be continued."""
+    """Return 410. `continue_token`: the "inconsistent" token with which the client can continue the list."""
     return StatusError(410, message, metadata={"continue": continue_token} if continue_token else None)
 
 
 def invalid(group: str, kind: str, name: str, causes: Sequence[StatusCause]) -> StatusError:
-    """422. The message joins the causes as Go's aggregate error does (equal texts once)."""
+    """Return 422. The message joins the causes as Go's aggregate error does (equal texts only once)."""
     texts = list(dict.fromkeys(f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in causes))
     joined = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     details = {**_details(name, group, kind), "causes": [cause.as_dict() for cause in causes]}
@@ -166,7 +166,7 @@ def invalid(group: str, kind: str, name: str, causes: Sequence[StatusCause]) -> 
 
 
 def too_large_resource_version(wanted: str, current: str) -> StatusError:
-    """504 for a resourceVersion that is in the future."""
+    """Return 504 for a resourceVersion that is in the future."""
     return StatusError(
         504,
         f"Timeout: Too large resource version: {wanted}, current: {current}",
@@ -179,7 +179,7 @@ def too_large_resource_version(wanted: str, current: str) -> StatusError:
 
 
 def unrecognized(kind: str, body: bytes, why: str) -> StatusError:
-    """400 for a JSON body that cannot be decoded to an object (apiserver `transformDecodeError`, `summarizeData`)."""
+    """Return 400 for a JSON body that is not a decodable object (apiserver `transformDecodeError`, `summarizeData`)."""
     start = body[:_SUMMARY]
     shown = start.decode("utf-8", "replace") if start[:1] == b"{" else start.hex() or "<empty>"
     shown += " ..." if len(body) > _SUMMARY else ""
@@ -207,7 +207,7 @@ class StatusText(NamedTuple):
 
 
 def read_status(body: bytes) -> StatusText | None:
-    """Return reason and message of a body that is a Status, None for any other."""
+    """Return reason and message of a body that is a Status; None for any other body."""
     try:
         return _from_protobuf(body) if body.startswith(MAGIC) else _from_json(body)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The user info of Kubernetes: authentication yields it and impersonation replaces it.
+"""The user info of Kubernetes, which authentication determines and impersonation replaces.
 
 Source: k8s.io/apiserver `pkg/authentication/user`.
 """
@@ -18,7 +18,7 @@ Extra = tuple[tuple[str, tuple[str, ...]], ...]
 
 @dataclass(frozen=True, slots=True)
 class UserInfo:
-    """A user. `groups` has no duplicates; `extra` is key (lower case) and values, sorted by key."""
+    """A user. `groups` has no duplicates. `extra` consists of pairs of key (lower case) and values, sorted by key."""
 
     name: str
     groups: tuple[str, ...] = ()

@@ -1,8 +1,8 @@
-"""The boundaries of the events of a watch, found without decoding the events.
+"""Finds the boundaries of a watch's events without decoding the events.
 
 Source: Kubernetes API concepts, "Efficient detection of changes": JSON events are lines; protobuf events are frames
-with their length before them (k8s.io/apimachinery `pkg/util/framer`: four bytes, big-endian). In a watch that is
-compressed with gzip (Kubernetes 1.37) each flush, and so each event, ends a gzip member (RFC 1952, section 2.2).
+after their length (k8s.io/apimachinery `pkg/util/framer`: four bytes, big-endian). In a watch with gzip compression
+(Kubernetes 1.37), each flush ends a gzip member (RFC 1952, section 2.2), and each event is flushed.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any, Final
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _MOST_INFLATED: Final = 4 * 1024 * 1024
-"""The most bytes to which a piece of a body may expand; a member beyond it, which no watch has, is not followed."""
+"""Maximum of decompressed bytes of a piece of a body. No watch has a larger member; such a member is not followed."""
 _STEP: Final = 64 * 1024
 
 
 class EventBoundary:
-    """Follows the bytes of one watch; `clean` is True when they end at the boundary of an event."""
+    """Follows the bytes of one watch. `clean`: whether they end at the boundary of an event."""
 
     __slots__ = ("_binary", "_head", "_member", "_remaining", "_unknown", "_zipped", "clean")
 

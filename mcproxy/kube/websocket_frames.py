@@ -1,7 +1,7 @@
 """WebSocket framing of both sides (RFC 6455 section 5), without a socket.
 
-It is used for SPDY inside binary messages, in the proxy as a client of API servers, and for simulated clusters, where
-tests need control over each frame: empty subprotocols, the order of headers. Input is bounded.
+The proxy uses it as a client of API servers, for SPDY inside binary messages. Simulated clusters use it because tests
+need control over each frame: empty subprotocols, the order of headers. Input is bounded.
 """
 
 from __future__ import annotations
@@ -66,15 +66,15 @@ def _masked(payload: bytes, mask: bytes) -> bytes:
 
 
 class WebSocketFrameReader:
-    """A parser from bytes to messages; fragments are joined, control frames may come between them."""
+    """Parses bytes to messages. Fragments are joined; control frames are allowed between them."""
 
     def __init__(self, *, masked: bool = True, limit: int = MAX_MESSAGE) -> None:
-        """`masked`: the peer is a client. `limit`: the most bytes of a message."""
+        """`masked`: the peer is a client. `limit`: maximum of bytes of a message."""
         self._masked = masked
         self._limit = limit
         self._pending = bytearray()
         self._opcode = 0
-        self._parts: list[bytes] | None = None  # of an incomplete message
+        self._parts: list[bytes] | None = None  # fragments of an incomplete message
         self._size = 0
 
     def feed(self, data: bytes) -> Iterator[WebSocketMessage]:
@@ -120,7 +120,7 @@ class WebSocketFrameReader:
             self._parts.append(payload)
             self._size += len(payload)
         if not final:
-            return WebSocketMessage(-1, b"")  # a fragment: the rest follows
+            return WebSocketMessage(-1, b"")  # this is a fragment, and the rest of the message follows
         message = WebSocketMessage(self._opcode, b"".join(self._parts))
         self._parts, self._size = None, 0
         return message

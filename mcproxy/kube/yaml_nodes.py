@@ -1,9 +1,9 @@
-"""YAML as nodes with marks, read within bounds, and as the JSON that kubectl and kube-apiservers make of it. Pure.
+"""Parses YAML to nodes with marks, within limits, and converts it to JSON as kubectl and kube-apiservers do. Pure.
 
-PyYAML's own composers recurse, libyaml's in C, where some ten thousand brackets crash the process; its scanner takes
-time quadratic in the depth. So nodes are built from the parser's events, which come while the text is being read, and
-reading ends at the first event beyond a limit: at most 1,024 characters (the limit of a simple key) have been scanned
-ahead of it.
+PyYAML's own composers recurse; libyaml's does so in C, where some ten thousand brackets crash the process. The scanner
+takes time quadratic in the depth. So this module builds the nodes from the parser's events, which arrive while the text
+is being read, and stops at the first event beyond a limit. The scanner is at most 1,024 characters (the limit of a
+simple key) ahead of that event.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from typing import Any
 import yaml
 
 MAX_DEPTH = 100
-"""Nesting depth of lists and mappings."""
+"""Maximum nesting depth of lists and mappings."""
 MAX_EVENTS = 5000
-"""Events of one text: a key or value is one event, a list or mapping two. Each takes 2 to 3 us."""
+"""Maximum of events of one text: a key or value is one event, a list or mapping two. Each takes 2 to 3 us."""
 
-# In typeshed, the types of these have the marks of only one of the two parsers.
+# typeshed's types of these have the marks of only one of the two parsers.
 _SCALAR: Any = yaml.ScalarNode
 _MAPPING: Any = yaml.MappingNode
 _SEQUENCE: Any = yaml.SequenceNode
 _LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-# The parser compares each directive with all before it. Line ends are those of YAML 1.1.
+# Matches directives, each of which the parser compares with all previous ones. Line ends are those of YAML 1.1.
 _TAG_DIRECTIVE = re.compile("(?:^|[\\n\\r\\x85\\u2028\\u2029])\\ufeff?%TAG")
 
 
 class YAMLLimitExceeded(yaml.YAMLError):
-    """The text is beyond a limit, which the message names."""
+    """The text exceeds a limit, which the message names."""
 
 
 def compose(text: str, *, depth: int = MAX_DEPTH, events: int = MAX_EVENTS, aliases: bool = False) -> yaml.Node | None:
     """Return the root of the only document in `text`; None if there is none. Scalars keep their text.
 
-    With `aliases` a node may occur at several places, also within itself, so a short text can expand without end: such
-    callers only look up entries (`entry`). Raises yaml.YAMLError, of which YAMLLimitExceeded is one.
+    With `aliases` a node can occur at several places, also within itself, so a short text can expand without end.
+    Callers that allow aliases must only look up entries (`entry`). Raises yaml.YAMLError, also YAMLLimitExceeded.
     """
     roots = _read(text, _Composer(depth, documents=1, aliases=aliases), events)
     return roots[0] if roots else None
 
 
 def compose_all(text: str, *, documents: int, depth: int = MAX_DEPTH, events: int = MAX_EVENTS) -> list[yaml.Node]:
-    """Return the roots of at most so many documents, without aliases; `events` is the limit for all of them together.
+    """Return the roots of at most `documents` documents, without aliases; `events` is the limit for all of them.
 
-    Raises yaml.YAMLError, of which YAMLLimitExceeded is one.
+    Raises yaml.YAMLError, also YAMLLimitExceeded.
     """
     return _read(text, _Composer(depth, documents=documents, aliases=False), events)
 
@@ -63,13 +63,13 @@ def _read(text: str, reader: _Composer, events: int) -> list[yaml.Node]:
 
 
 def tag_directive(text: str) -> int | None:
-    """Return the position of the first %TAG directive, if any. The parser compares each with all others."""
+    """Return the position of the first %TAG directive, if any."""
     match = _TAG_DIRECTIVE.search(text) if "%TAG" in text else None
     return None if match is None else match.end() - len("%TAG")
 
 
 def plain(node: yaml.Node | None) -> Any:
-    """Return nodes that were read without aliases as strings, lists and dicts; the last of equal keys applies.
+    """Convert nodes that were read without aliases to strings, lists and dicts; the last of equal keys applies.
 
     Raises YAMLLimitExceeded for a key that is a list or mapping.
     """
@@ -122,7 +122,7 @@ class _Composer:
         self._anchors: dict[str, yaml.Node] = {}
 
     def take(self, event: Any) -> None:
-        """Take the next event. Raises YAMLLimitExceeded."""
+        """Process the next event. Raises YAMLLimitExceeded."""
         if isinstance(event, yaml.ScalarEvent):
             self._add(_SCALAR(event.tag, event.value, event.start_mark, event.end_mark, event.style), event)
         elif isinstance(event, yaml.CollectionStartEvent):
@@ -143,7 +143,7 @@ class _Composer:
             if self._documents > self._most:
                 most = "one document" if self._most == 1 else f"{self._most} documents"
                 raise YAMLLimitExceeded(f"it has more than {most}")
-            self._anchors.clear()  # anchors of one document do not apply to the next
+            self._anchors.clear()  # anchors of one document do not apply to the next one
 
     def _named(self, event: Any) -> yaml.Node:
         name = event.anchor
@@ -169,9 +169,9 @@ class _Composer:
 
 # Converts YAML to JSON by the rules of sigs.k8s.io/yaml, as kubectl and kube-apiservers do. Pure.
 #
-# These are those of YAML 1.1 as goyaml.v2 has them: `yes` and `on` are booleans, `010` is eight, `1_000` is a number,
-# and dates are strings. YAML without an unambiguous meaning in JSON is refused, and so is YAML that the library accepts
-# but only hostile bodies need (aliases, merge keys, explicit tags but `!!str`).
+# The rules are those of YAML 1.1 in goyaml.v2: `yes` and `on` are booleans, `010` is eight, `1_000` is a number, and
+# dates are strings. YAML that is ambiguous in JSON is refused, and also YAML that the library accepts but only hostile
+# bodies need (aliases, merge keys, explicit tags except `!!str`).
 
 _CONSTANTS: dict[str, bool | float | None] = {
     **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
@@ -184,7 +184,7 @@ _INTEGER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]+|0|[1-9
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
 _DATE = re.compile(r"[0-9]{4}-")
 _MOST_DIGITS = 400
-"""The most characters of a number; a longer one is a string, since no value in JSON needs so many."""
+"""Maximum of characters of a number; a longer number is a string, because no value in JSON needs so many."""
 _STRING_TAG, _LIST_TAG, _MAP_TAG = (f"tag:yaml.org,2002:{name}" for name in ("str", "seq", "map"))
 _UNIQUE_KEYS = ((), ("metadata",), ("metadata", "labels"), ("metadata", "annotations"))
 
@@ -194,9 +194,9 @@ class RepeatedKey(yaml.YAMLError):
 
 
 def to_json(text: str) -> bytes:
-    """Return the only document of `text` as JSON; keys that are repeated at other places stay repeated.
+    """Return the only document of `text` as JSON; keys that are repeated below other keys stay repeated.
 
-    Raises yaml.YAMLError, of which YAMLLimitExceeded and RepeatedKey are two.
+    Raises yaml.YAMLError, also YAMLLimitExceeded and RepeatedKey.
     """
     root = compose(text)
     for path in _UNIQUE_KEYS:

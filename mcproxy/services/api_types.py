@@ -12,11 +12,11 @@ from typing import TypeVar
 import msgspec
 
 MAX_SLICE_ENDPOINTS = 1000
-"""Endpoints of one EndpointSlice: kube-apiserver accepts no more (`discovery.validation.maxEndpoints`)."""
+"""Maximum of endpoints that kube-apiserver accepts in one EndpointSlice (`discovery.validation.maxEndpoints`)."""
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-"""Use it with `fullmatch` (RFC 1123)."""
+"""Pattern of a DNS label (RFC 1123), to be used with `fullmatch`."""
 DNS_SUBDOMAIN = re.compile(rf"{DNS_LABEL.pattern}(\.{DNS_LABEL.pattern})*")
-"""Use it with `fullmatch`; it does not bound the length, which is 253 characters for names of pods."""
+"""Pattern of a DNS subdomain, to be used with `fullmatch`. It does not check the length (253 characters for pods)."""
 
 _T = TypeVar("_T")
 
@@ -62,13 +62,13 @@ MCS_GROUP = "multicluster.x-k8s.io"
 PROPERTIES = "clusterproperties"
 ABOUT_GROUP = "about.k8s.io"
 ABOUT_VERSIONS = ("v1", "v1beta1", "v1alpha1")
-"""The preferred one first."""
+"""The supported API versions, the preferred one first."""
 CLUSTER_ID = "cluster.clusterset.k8s.io"
 """The ClusterProperty with the id of a cluster in its clusterset (KEP-2149)."""
 CLUSTERSET_ID = "clusterset.k8s.io"
 """The ClusterProperty that names the clusterset that a cluster is a member of (KEP-2149)."""
 MCS_VERSIONS = ("v1beta1", "v1alpha1")
-"""The preferred one first."""
+"""The supported API versions, the preferred one first."""
 
 SERVICE_NAME = "kubernetes.io/service-name"
 """The label of an EndpointSlice that names its Service."""
@@ -79,10 +79,10 @@ MCS_SERVICE_NAME = "multicluster.kubernetes.io/service-name"
 """The label of an EndpointSlice that names its ServiceImport (KEP-1645)."""
 MCS_SOURCE_CLUSTER = "multicluster.kubernetes.io/source-cluster"
 MCS_DERIVED_SERVICE = "multicluster.kubernetes.io/derived-service"
-"""The annotation of a ServiceImport that names the Service through which it is reached."""
+"""The annotation of a ServiceImport that names the Service whose address clients use."""
 
 MANAGER = "mcproxy.io"
 """The value of `MANAGED_BY` and `SLICE_MANAGED_BY` of the objects that mcproxy makes."""
 SOURCE_CLUSTER = "mcproxy.io/source-cluster"
 SOURCE_SERVICE = "mcproxy.io/service-name"
-"""The label of every object that mcproxy makes: the exported service that it is derived from."""
+"""The label of every object that mcproxy creates; its value names the exported service."""

@@ -1,6 +1,6 @@
-"""The kinds and namespaces of each cluster that a configuration needs in the caches. Pure.
+"""Computes the kinds and namespaces of each cluster that the caches follow for a configuration. Pure.
 
-`mcproxy rbac` prints the rights for exactly this (`identity.service_rights`).
+`mcproxy rbac` prints the rights for exactly these kinds and namespaces (`identity.service_rights`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class FollowedKind(enum.Enum):
     def __init__(self, group: str, versions: tuple[str, ...], resource: str, namespaced: bool = True) -> None:
         self.group = group
         self.versions = versions
-        """The first version that a cluster serves is read and written."""
+        """The known versions by preference; mcproxy reads and writes the first one that a cluster serves."""
         self.resource = resource
         self.namespaced = namespaced
 
@@ -40,7 +40,7 @@ _BOTH = (FollowedKind.SLICES, FollowedKind.SERVICES)
 MULTICLUSTER = (*_BOTH, FollowedKind.EXPORTS, FollowedKind.IMPORTS)
 """The kinds of objects that make up the services of a clusterset."""
 Scopes = Mapping[str, Mapping[FollowedKind, frozenset[str]]]
-"""The namespaces of each kind, or `ALL` alone, by cluster."""
+"""By cluster and kind: the namespaces, or `ALL` alone."""
 
 
 def uses_services(config: Config) -> bool:
@@ -49,7 +49,7 @@ def uses_services(config: Config) -> bool:
 
 
 def endpoint_backends(config: Config) -> Iterator[IngressBackend]:
-    """Yield the backends whose endpoints are needed: all, those with `via: APIServer` too."""
+    """Yield the backends whose endpoints are needed: all backends, including those with `via: APIServer`."""
     for ingress in config.ingresses:
         yield from ingress.backends
 

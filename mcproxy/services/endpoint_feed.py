@@ -1,4 +1,4 @@
-"""Fills the table of endpoints from the caches: a changed EndpointSlice has the backends of its Service recomputed.
+"""Fills the table of endpoints from the caches: when an EndpointSlice changes, its Service's backends are recomputed.
 
 The work is done in short turns of the reactor. A Service whose endpoints take long to compute is computed less often,
 however often it changes.
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
 log = Logger(__name__)
 
 MAX_SLICES = 1_000
-"""EndpointSlices of one Service that are read; the others are left out."""
+"""Maximum of EndpointSlices read for one Service; further ones are ignored."""
 MAX_READ = 20_000
-"""Endpoints of one Service that are read, usable or not; the EndpointSlices beyond are left out."""
+"""Maximum of endpoints read for one Service, usable or not; the EndpointSlices that exceed it are ignored."""
 MAX_CLUSTER_ENDPOINTS = 200_000
-"""Endpoints of all backends of one cluster; further ones are left out, so that no cluster can fill the memory of every
-process, or the channels between them."""
+"""Maximum of endpoints of all backends of one cluster; further ones are ignored, so that no cluster can fill the memory
+of every process, or the channels between them."""
 TURN = 0.005
 """Seconds of work in one turn."""
 _REST = 10
 """A Service is computed again no earlier than this multiple of the time that it last took."""
-_WORTH_RESTING = 0.001  # seconds; a Service that takes less is not throttled
+_WORTH_RESTING = 0.001  # seconds; a Service that takes less time is not throttled
 _MAX_REST = 2.0  # seconds
 _LONG = 0.02  # seconds; a recomputation that takes longer throttles all Services of its cluster
 
@@ -64,17 +64,17 @@ class EndpointFeed:
         self._by_cluster: dict[str, list[ClusterServiceKey]] = {}
         self._allowed: dict[tuple[IPNetwork, ...], AllowedAddresses] = {}
         self._due: dict[ClusterServiceKey, None] = {}
-        self._resting: dict[ClusterServiceKey, float] = {}  # until when
+        self._resting: dict[ClusterServiceKey, float] = {}  # end of the throttling
         self._clusters_resting: dict[str, float] = {}
         self._read: dict[ClusterServiceKey, dict[str, tuple[CachedObject, Slice | None]]] = {}
         self._inputs: dict[ClusterServiceKey, _Inputs] = {}  # the values in the table were computed from these
         self._endpoints: Counter[str] = Counter()  # in the table, by cluster
         self._call: IDelayedCall | None = None
-        self._idles = False  # until `_call`: everything due is throttled
+        self._idles = False  # whether all due Services are throttled until `_call`
         self._unsubscribe = caches.subscribe(self)
 
     def update(self, keys: Iterable[BackendKey]) -> None:
-        """Follow a configuration: keep exactly these backends in the table. The caches have been updated before."""
+        """Keep exactly these backends in the table. The caller has updated the caches before."""
         keys = tuple(dict.fromkeys(keys))
         self._backends = by_service(keys)
         self._by_cluster = {}
@@ -121,7 +121,7 @@ class EndpointFeed:
             now = self._clock.seconds()
             if any(self._rests_until(service) <= now for service in found):
                 self._idles = False
-                self._call.reset(0)  # it would wait for the throttled ones
+                self._call.reset(0)  # otherwise the turn would wait for the throttled Services
 
     def _turn(self) -> None:
         self._call = None
@@ -142,7 +142,7 @@ class EndpointFeed:
             self._resting.pop(service, None)
             if now - before > _WORTH_RESTING:
                 self._resting[service] = until = now + min(_MAX_REST, _REST * (now - before))
-                if again and now - before > _LONG:  # many such Services together would take all the time
+                if again and now - before > _LONG:  # many such Services together would take all CPU time
                     self._clusters_resting[service.cluster] = until
         wait = 0.0
         if not self._due and waiting:
@@ -244,7 +244,7 @@ class EndpointFeed:
 
 
 class _Inputs(NamedTuple):
-    """The inputs of the values of a Service."""
+    """The inputs from which the endpoints of a Service were computed."""
 
     backends: tuple[BackendKey, ...]
     service: CachedObject | None

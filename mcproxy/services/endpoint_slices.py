@@ -1,6 +1,6 @@
-"""Reads the fields of EndpointSlices and Services that an ingress needs, from the JSON of possibly hostile clusters.
+"""Decodes the fields of EndpointSlices and Services that ingresses need; the clusters that sent them may be hostile.
 
-Source: k8s.io/api `discovery/v1` and `core/v1`; missing fields mean what they mean to kube-proxy.
+Source: k8s.io/api `discovery/v1` and `core/v1`; missing fields have the defaults that kube-proxy assumes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mcproxy.config.model.keys import IPNetwork
 from mcproxy.services.api_types import DNS_LABEL, DNS_SUBDOMAIN, MAX_SLICE_ENDPOINTS, ConditionsJSON, PortJSON, decode
 
 MAX_PORTS = 1000
-"""Of one slice or Service."""
+"""Maximum of ports of one slice or Service."""
 
 _APP_PROTOCOL = re.compile(r"[A-Za-z0-9._/-]{1,317}")  # a label's name, with a prefix or without
 _ZONE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
@@ -43,7 +43,7 @@ class TCPPort(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """One EndpointSlice. `unusable`: how many of its endpoints have no IP address of its type."""
+    """One EndpointSlice. `unusable`: the number of endpoints without an IP address of the slice's address type."""
 
     endpoints: tuple[SliceEndpoint, ...]
     ports: tuple[TCPPort, ...]
@@ -56,7 +56,7 @@ class Service(NamedTuple):
     external_name: bool
     headless: bool
     families: tuple[int, ...]
-    """4 and 6, the primary one first; () where the Service does not say."""
+    """IP families (4, 6), the primary one first; () if the Service does not specify them."""
     ports: tuple[TCPPort, ...]
 
 
@@ -136,9 +136,9 @@ def _pod(target: _Target | None) -> str | None:
 
 
 def _ports(read: list[PortJSON] | None) -> tuple[TCPPort, ...]:
-    """Return the usable ports, only the first of each name: a valid Service has no two of one name.
+    """Return the usable ports, only the first one of each name; in a valid Service names are unique.
 
-    Otherwise a thousand ports of one name would have each endpoint a thousand times.
+    A thousand ports with one name would list each endpoint a thousand times.
     """
     ports: dict[str, TCPPort] = {}
     for each in (read or ())[:MAX_PORTS]:
@@ -158,9 +158,9 @@ def _app_protocol(text: str | None) -> str | None:
 #
 # The allowed addresses of endpoints: never those of the proxy's own machine, unless the configuration names them.
 #
-# A cluster's EndpointSlices may name any address (anyone who can write Endpoints in a namespace chooses it), so every
-# address from a cluster is checked here. Source of the default ranges: Kubernetes' own validation of EndpointSlices
-# (`ValidateNonSpecialIP`), with the forms of IPv6 that carry an IPv4 address.
+# Anyone who can write Endpoints in a namespace chooses the addresses in its EndpointSlices, so every address from a
+# cluster is checked here. Source of the default ranges: Kubernetes' own validation of EndpointSlices
+# (`ValidateNonSpecialIP`), extended by the forms of IPv6 that carry an IPv4 address.
 
 
 NEVER_ALLOWED: tuple[IPNetwork, ...] = (
@@ -178,7 +178,7 @@ LOCAL_NETWORKS: tuple[IPNetwork, ...] = (
     IPv4Network("169.254.0.0/16"),
     IPv6Network("::/96"),  # ::1 and IPv4-compatible addresses
     IPv6Network("fe80::/10"),
-    # Metadata services of clouds, which give credentials to any client on a machine there. Most are link-local.
+    # Metadata services of clouds give credentials to any client on a machine there. Most addresses are link-local.
     IPv4Network("100.100.100.200/32"),  # Alibaba Cloud
     IPv4Network("168.63.129.16/32"),  # Azure
     IPv4Network("192.0.0.192/32"),  # Oracle Cloud
@@ -186,21 +186,21 @@ LOCAL_NETWORKS: tuple[IPNetwork, ...] = (
     IPv6Network("fd20:ce::254/128"),  # Google Cloud
     IPv6Network("64:ff9b::a9fe:0/112"),  # 169.254.0.0/16 by NAT64
 )
-"""Loopback and link-local addresses and metadata services of clouds: allowed only by a configured network within one of
-these ranges, so that ``0.0.0.0/0`` does not allow them."""
+"""Loopback and link-local addresses and metadata services of clouds. Only a configured network within one of these
+ranges allows them; ``0.0.0.0/0`` does not."""
 
 _Range = tuple[bytes, bytes]
 
 
 class Address(NamedTuple):
-    """An IP address; its order is that of its bytes, IPv4 before IPv6."""
+    """An IP address; addresses sort by family (IPv4 before IPv6) and bytes."""
 
     family: int  # 4 or 6
     packed: bytes
 
     @property
     def text(self) -> str:
-        """In the canonical form (RFC 5952)."""
+        """The address in canonical form (RFC 5952)."""
         return socket.inet_ntop(socket.AF_INET if self.family == 4 else socket.AF_INET6, self.packed)
 
 
@@ -220,7 +220,7 @@ class AllowedAddresses:
     __slots__ = ("_allowed", "_refused")
 
     def __init__(self, networks: Iterable[IPNetwork] = ()) -> None:
-        """`networks`: `allowedCIDRs`; if empty, all but `NEVER_ALLOWED` and `LOCAL_NETWORKS` is allowed."""
+        """`networks`: `allowedCIDRs`; empty: all addresses except `NEVER_ALLOWED` and `LOCAL_NETWORKS` are allowed."""
         networks = tuple(networks)
         explicit = [_range(each) for each in networks if any(_within(each, local) for local in LOCAL_NETWORKS)]
         self._allowed = [_range(network) for network in networks] if networks else None
@@ -257,4 +257,4 @@ def _within(network: IPNetwork, other: IPNetwork) -> bool:
 
 
 _FIRST_BYTES = {family: _first_bytes(family) for family in (4, 6)}
-"""The first bytes of all addresses in the ranges: most addresses of pods begin with another one."""
+"""The first bytes of the addresses in the ranges. They rule out most addresses of pods with one comparison."""

@@ -1,8 +1,8 @@
-"""The endpoints of backends, over which ingresses balance, computed from EndpointSlices and Services.
+"""Computes the endpoints of ingress backends from EndpointSlices and Services, and holds them in a table.
 
-Everything here is pure but `EndpointTable`, which holds the newest values and notifies its subscribers. Every serving
-process has one; `endpoint_feed` fills the table of the process that has the caches, which sends the values to the
-others.
+Everything here is pure except `EndpointTable`, which holds the newest values and notifies its subscribers. Every
+serving process has one table. `endpoint_feed` fills it in the process that has the caches, and that process sends the
+values to the others.
 
 Source of the rules: kube-proxy (`pkg/proxy/endpointslicecache.go`, KEP-1669 and KEP-1672).
 """
@@ -25,7 +25,7 @@ log = Logger(__name__)
 
 _FAMILIES = {IPFamily.IPV4: (4,), IPFamily.IPV6: (6,)}
 MAX_ENDPOINTS = 5_000
-"""Endpoints of one backend in one cluster; further ones are left out, terminating ones first."""
+"""Maximum of endpoints of one backend in one cluster; terminating endpoints are left out first."""
 
 
 class ClusterServiceKey(NamedTuple):
@@ -54,11 +54,11 @@ class BackendKey(NamedTuple):
 class EndpointState(enum.StrEnum):
     READY = "Ready"
     TERMINATING = "Terminating"
-    """Serving while it terminates: it gets requests only if no cluster of the backend has a ready endpoint."""
+    """A terminating but serving endpoint gets requests only if no cluster of the backend has a ready endpoint."""
 
 
 class PodEndpoint(NamedTuple):
-    """One address and port. Endpoints with equal address and port are the same pod, whatever else has changed."""
+    """One address and port. Endpoints with equal address and port count as the same pod, whatever else changes."""
 
     address: str  # in canonical form
     port: int
@@ -73,8 +73,8 @@ class PortEndpoints:
 
     endpoints: tuple[PodEndpoint, ...] = ()  # sorted by address, without duplicates
     app_protocol: str | None = None
-    known: bool = False  # the cluster has reported it, to this process or an earlier one
-    stale: bool = False  # known, but the cluster cannot be reached now
+    known: bool = False  # the cluster has reported its endpoints to this process or an earlier one
+    stale: bool = False  # the endpoints are known, but the cluster cannot be reached now
     problem: str = ""  # why endpoints are missing, for operators
     missing: bool = False  # the cluster has no such Service or port, or it has type ExternalName
 
@@ -139,7 +139,7 @@ _At = tuple[Address, int]
 def _states(
     slices: Iterable[Slice], port_name: str, allowed: AllowedAddresses
 ) -> tuple[dict[_At, PodEndpoint], int, int, str | None]:
-    """Return the usable endpoints of a port by address; the numbers of refused and unusable ones; the appProtocol."""
+    """Return a port's usable endpoints by address, the numbers of refused and of unusable ones, and its appProtocol."""
     found: dict[_At, PodEndpoint] = {}
     refused = unusable = 0
     app_protocol: str | None = None
@@ -167,9 +167,9 @@ def _states(
 
 
 def _of_one_family(found: dict[_At, PodEndpoint], families: Sequence[int], *, only: bool) -> dict[_At, PodEndpoint]:
-    """Return the endpoints of one IP family, sorted: a dual-stack pod would be there twice.
+    """Return the endpoints of one IP family, sorted, because a dual-stack pod has an endpoint in both families.
 
-    It is the first of `families` that has endpoints, else IPv4; with `only` never another than `families`.
+    The family is the first of `families` with endpoints, else IPv4. `only`: use no family outside of `families`.
     """
     ordered = sorted(found)
     present = dict.fromkeys(address.family for address, _ in ordered)
@@ -215,7 +215,7 @@ class EndpointTable:
         return unsubscribe
 
     def subscribe_all(self, callback: Callable[[BackendKey], None]) -> Callable[[], None]:
-        """Call `callback` for all keys, likewise."""
+        """Call `callback` with every key whose value has changed, until the returned function is called."""
         number = self._number()
         self._all_listeners[number] = callback
 
@@ -224,7 +224,7 @@ class EndpointTable:
 
         return unsubscribe
 
-    # The owner's side
+    # Methods for the owner of the table
 
     def set(self, key: BackendKey, value: PortEndpoints) -> bool:
         """Set a value; return whether it has changed."""
@@ -235,7 +235,7 @@ class EndpointTable:
         return True
 
     def keep(self, keys: Iterable[BackendKey]) -> None:
-        """Remove all other keys, which have left the configuration."""
+        """Remove all keys except these: the others have left the configuration."""
         kept = frozenset(keys)
         for key in [key for key in self._values if key not in kept]:
             del self._values[key]
@@ -278,11 +278,11 @@ _STATES = {"R": EndpointState.READY, "T": EndpointState.TERMINATING}
 _LETTERS = {state: letter for letter, state in _STATES.items()}
 
 Entry = list[Any]
-"""``[key, flags, appProtocol, problem, endpoints]``; the first is `key_of`."""
+"""A backend as JSON: ``[key, flags, appProtocol, problem, endpoints]``."""
 
 
 def entry_of(key: BackendKey, value: PortEndpoints) -> Entry:
-    """Return a backend and its value."""
+    """Return the entry for a backend and its value."""
     lines = ";".join(
         f"{each.address} {each.port} {_LETTERS[each.state]} {each.zone or ''} {each.pod or ''}"
         for each in value.endpoints
@@ -293,7 +293,7 @@ def entry_of(key: BackendKey, value: PortEndpoints) -> Entry:
 
 
 def entry_name(entry: Entry) -> str:
-    """Return the name of a backend, equal in all of its entries."""
+    """Return the name of the entry's backend, which all entries of the backend share."""
     return repr(entry[0])
 
 
@@ -303,7 +303,7 @@ def entry_size(entry: Entry) -> int:
 
 
 def read_entry(entry: Entry) -> tuple[BackendKey, PortEndpoints]:
-    """Return the arguments of `entry_of`."""
+    """Return the backend and its value from an entry (the inverse of `entry_of`)."""
     (cluster, namespace, service, port, networks, family), flags, app_protocol, problem, lines = entry
     key = BackendKey(
         cluster,

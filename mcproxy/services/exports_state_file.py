@@ -1,7 +1,7 @@
-"""The state file with the places to which this daemon has written exported services, in `daemon.stateDir`.
+"""Loads and saves the state file with the clusters and namespaces to which this daemon has written exported services.
 
-An export may leave the configuration while no daemon runs: the next daemon finds its clusters and namespaces here, and
-deletes its imports there. Objects with our label in other places are not ours.
+The file is in `daemon.stateDir`. If an export leaves the configuration while no daemon runs, the next daemon finds its
+clusters and namespaces here and deletes its imports. Objects with mcproxy's label elsewhere are not this daemon's.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _KIND, _VERSION = "exports", 1
 
 
 class Written(msgspec.Struct, frozen=True):
-    """The places in one cluster."""
+    """The namespaces of one cluster to which this daemon has written exported services."""
 
     namespaces: tuple[str, ...]
-    """All namespaces: only ""."""
+    """The namespaces; ("",) means all."""
     lease: tuple[str, str]
     """Namespace and name of the Lease."""
     multicluster: bool = False
@@ -34,16 +34,16 @@ class Written(msgspec.Struct, frozen=True):
 
     @property
     def lease_name(self) -> LeaseName:
-        """The Lease that writers of the cluster need."""
+        """The Lease that a writer to the cluster has to hold."""
         return LeaseName(namespace=self.lease[0], name=self.lease[1])
 
 
 Places = Mapping[str, Written]
-"""By cluster."""
+"""The written namespaces by cluster."""
 
 
 def kinds_of(written: Written) -> tuple[FollowedKind, ...]:
-    """Return the kinds of objects of ours that may exist in the places."""
+    """Return the kinds of managed objects that can exist in the written namespaces."""
     return MULTICLUSTER if written.multicluster else (FollowedKind.SLICES, FollowedKind.SERVICES)
 
 
@@ -57,7 +57,7 @@ def exists(state_dir: str | None) -> bool:
 
 
 def load(state_dir: str | None) -> Places:
-    """Return the saved places; an unusable file is put aside, and counts as empty."""
+    """Return the saved content; an unusable file is renamed, and counts as empty."""
     if state_dir is None:
         return {}
     path = Path(state_dir) / _FILE
@@ -72,7 +72,7 @@ def load(state_dir: str | None) -> Places:
 
 
 def save(state_dir: str | None, places: Places) -> None:
-    """Save the places, or remove the file if there are none. An error is only logged, so that mcproxy serves."""
+    """Save the content, or remove the file if it is empty. Errors are only logged, so that mcproxy can serve."""
     if state_dir is None:
         return
     path = Path(state_dir) / _FILE

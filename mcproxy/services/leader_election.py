@@ -18,38 +18,38 @@ log = Logger(__name__)
 
 # -- the rules ------------------------------------------------------------------------------------------------
 #
-# The state of a leader election by a Lease, as seen by one candidate. Pure. Source: client-go's leaderelection.
+# One candidate's state of a leader election by a Lease. Pure. Source: client-go's leaderelection.
 #
-# A candidate reads only its own clock, and only to measure durations; the times in a Lease are for people. No two
-# candidates write at one time, whatever their clocks show, because:
+# A candidate reads only its own clock, and only to measure durations; the times in a Lease are only for people. No two
+# candidates write at the same time, whatever their clocks show, because:
 #
 # - A leader may write until `RENEW_DEADLINE` (10 s) after it *sent* the last successful renewal, and each of its
 #   writes has ended, or is abandoned, by then.
-# - Another candidate takes the Lease no earlier than `LEASE_DURATION` (15 s) after it has *seen* that renewal, which is
-#   later than the cluster's write, which is later than the sending.
-# - Its update names the version that it has seen, so it fails after a renewal in between.
+# - Another candidate takes the Lease no earlier than `LEASE_DURATION` (15 s) after it has *seen* that renewal. It sees
+#   the renewal after the cluster has written it, and the leader has sent it before that.
+# - The other candidate's update names the version that it has seen, so it fails after a renewal in between.
 #
-# So clocks may differ by any time, and their rates by up to half (15 : 10). A machine that freezes between reading the
-# clock and sending is stopped by the version of the changed object, which every write names (`services.writer`).
+# So clocks may differ by any time, and their rates by up to half (15 : 10). If a machine freezes between reading the
+# clock and sending, its late write fails: every write names the version of the object (`services.writer`).
 
 
 LEASE_DURATION = 15
-"""Seconds without a renewal after which another candidate may take the Lease."""
+"""Seconds without a renewal after which another candidate can take the Lease."""
 RENEW_DEADLINE = 10.0
 """Seconds after the sending of a renewal for which the leader may write."""
 RETRY_PERIOD = 2.0
-"""Seconds between two attempts."""
+"""Seconds between two attempts to acquire or renew the Lease."""
 JITTER_FACTOR = 1.2
-"""Maximum of additional periods for which a candidate that does not lead waits."""
+"""Maximum of the random additional wait of a candidate that does not lead, as a multiple of that period."""
 
 
 class Election:
-    """The state of one candidate: the last observed Lease, and until when the candidate may write."""
+    """The state of one candidate: the last observed Lease, and the end of the time in which the candidate may write."""
 
     def __init__(self, identity: str, now: Callable[[], float]) -> None:
-        """`identity` differs from that of any other candidate, and of earlier processes of this one.
+        """`identity`: differs from the identity of any other candidate, and of earlier processes of this one.
 
-        `now`: seconds of a clock that runs while the machine sleeps, and cannot be set.
+        `now`: seconds of a clock that continues while the machine sleeps, and cannot be set.
         """
         self.identity = identity
         self.now = now
@@ -74,7 +74,7 @@ class Election:
 
     @property
     def transitions(self) -> int:
-        """How often the Lease has changed hands."""
+        """The number of changes of the holder (leaseTransitions)."""
         return 0 if self._observed is None else self._observed.transitions
 
     @property
@@ -92,10 +92,10 @@ class Election:
             self._observed = lease
             self._observed_at = self.now()
         else:
-            self._observed = lease  # another version, but no renewal: another field has changed
+            self._observed = lease  # the version changed without a renewal: another field has changed
 
     def next_record(self, wall: str) -> Record | None:
-        """Return the record to write over the observed one; None while another candidate holds it. `wall`: the date."""
+        """Return the record to write to the Lease; None while another candidate holds it. `wall`: the date."""
         lease = self._observed
         if lease is None:
             return Record(self.identity, LEASE_DURATION, 0, wall, wall)
@@ -106,7 +106,7 @@ class Election:
         return Record(self.identity, LEASE_DURATION, lease.transitions + 1, wall, wall)
 
     def written(self, lease: Lease, sent: float) -> None:
-        """Observe the response to a successful update or creation; `sent`: the clock before it was sent."""
+        """Observe the response to a successful update or creation. `sent`: time before the request was sent."""
         self.observe(lease)
         if lease.holder == self.identity:
             self._until = max(self._until, sent + RENEW_DEADLINE)
@@ -125,7 +125,7 @@ class Election:
 
 
 REQUEST_TIMEOUT = RENEW_DEADLINE / 2
-"""Seconds for one request, as client-go's electors have: a second attempt fits before the deadline."""
+"""Timeout of one request in seconds, as in client-go: a second attempt fits before the deadline."""
 RELEASE_TIMEOUT = 2.0
 """Seconds for releasing the Lease at a shutdown."""
 
@@ -142,7 +142,7 @@ class LeaderElector:
         random: Callable[[], float],
         changed: Callable[[bool], None],
     ) -> None:
-        """`cluster`: its name, for the log. `random` returns a float in [0, 1).
+        """`cluster`: the cluster's name, for the log. `random` returns a float in [0, 1).
 
         `changed` is called with True when this candidate may write, and with False when it must stop.
         """
@@ -214,7 +214,7 @@ class LeaderElector:
         try:
             await self._acquire_or_renew()
         except LeaseConflictError:
-            self.election.step_down()  # somebody has written it: it must be read first
+            self.election.step_down()  # somebody else has written the Lease, so it must be read first
         except LeaseUnavailableError as error:
             self._failed(error)
         else:

@@ -1,6 +1,6 @@
-"""The Lease of leader election, and requests that read and write it. Source: client-go's resourcelock.
+"""Decodes and encodes the Lease of leader election, and reads and writes it. Source: client-go's resourcelock.
 
-Anyone who may write Leases of a cluster may write anything into one, so every value is checked before its use.
+Anyone with the right to write Leases can write any values, so every value is checked before its use.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from mcproxy.upstream.endpoint import Endpoint
 from mcproxy.upstream.remedies import remedy
 
 MAX_LEASE_BODY = 32 * 1024
-"""Maximum of bytes of a response: a Lease has a few hundred."""
+"""Maximum of bytes of a response; a Lease has a few hundred."""
 _MAX_TEXT = 256  # maximum of characters of a holder or a version
-_MAX_DURATION = 300  # seconds; longer ones in a Lease count as this
+_MAX_DURATION = 300  # seconds; a longer duration in a Lease counts as this one
 _MAX_TRANSITIONS = 2**31 - 1  # int32
 _decoder = msgspec.json.Decoder(dict[str, Any], float_hook=json_float)
 _encoder = msgspec.json.Encoder()
 
 
 class MalformedLeaseError(ValueError):
-    """The response of a cluster is no valid Lease; the text says why."""
+    """The response of a cluster is no valid Lease; the message gives the reason."""
 
 
 class LeaseConflictError(Exception):
-    """Somebody else has written, created or removed the Lease meanwhile."""
+    """Another client has written, created or removed the Lease meanwhile."""
 
 
 class LeaseUnavailableError(Exception):
@@ -58,17 +58,17 @@ class Lease:
     """leaseDurationSeconds."""
     transitions: int
     acquired: str
-    """acquireTime as written: it is not compared with a clock."""
+    """acquireTime as written; it is not compared with a clock."""
     renewed: str
-    """renewTime, likewise."""
+    """renewTime as written; it is not compared with a clock."""
     uid: str
     resource_version: str
     whole: dict[str, Any] = field(repr=False, compare=False)
-    """The whole object: an update keeps its other fields."""
+    """The whole object, because an update keeps its other fields."""
 
     @property
     def record(self) -> tuple[object, ...]:
-        """The fields of the election, without metadata: a renewal changes them."""
+        """The fields of the election without metadata; a renewal changes them."""
         return (self.holder, self.duration, self.transitions, self.acquired, self.renewed)
 
 
@@ -98,7 +98,7 @@ def parse_lease(body: bytes) -> Lease:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The fields to write."""
+    """The fields of a Lease that the candidate writes."""
 
     holder: str
     duration: int
@@ -108,9 +108,9 @@ class Record:
 
 
 def lease_body(record: Record, namespace: str, name: str, current: Lease | None) -> bytes:
-    """Return the object to create, or with `current` its update, which changes only the record.
+    """Return the body of a creation, or with `current` of an update that changes only the record.
 
-    The update names uid and resourceVersion, so it fails if the Lease was written or deleted since.
+    An update names uid and resourceVersion, so it fails if the Lease was written or deleted since.
     """
     whole = {} if current is None else current.whole
     spec = {
@@ -134,7 +134,7 @@ def lease_body(record: Record, namespace: str, name: str, current: Lease | None)
 
 def _without_managed_fields(current: Lease) -> dict[str, Any]:
     metadata: dict[str, Any] = current.whole["metadata"]
-    return {key: value for key, value in metadata.items() if key != "managedFields"}  # the server keeps them
+    return {key: value for key, value in metadata.items() if key != "managedFields"}  # the API server keeps them
 
 
 def _is_text(value: object) -> bool:
@@ -147,7 +147,7 @@ def _is_count(value: object) -> bool:
 
 # -- the Lease in its cluster ---------------------------------------------------------------------------------
 #
-# Access to the Lease in its cluster, by requests of the proxy itself (`upstream.control`).
+# Reads and writes the Lease in its cluster, by the proxy's own requests (`upstream.control`).
 
 
 _HEADERS = (("content-type", "application/json"), ("accept", "application/json"))
@@ -157,7 +157,7 @@ class LeaseLock:
     """Access to the Lease of a cluster. `timeout` is in seconds; all methods raise `LeaseUnavailableError`."""
 
     def __init__(self, cluster: Callable[[], Cluster], clock: IReactorTime, where: LeaseName) -> None:
-        """`cluster` returns the cluster in force: a reload may replace it."""
+        """`cluster` returns the current cluster, which a reload can replace."""
         self._where = where
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{where.namespace}/leases"
         self._path = f"{self._collection}/{where.name}"
@@ -165,18 +165,18 @@ class LeaseLock:
         self._clock = clock
 
     async def get(self, timeout: float) -> Lease | None:
-        """Read it; None if there is none."""
+        """Read the Lease; return None if there is none."""
         answer = await self._send("GET", self._path, b"", timeout)
         if answer.status == 404:
             return None
         return self._lease(answer)
 
     async def create(self, record: Record, timeout: float) -> Lease:
-        """Create it. Raises `LeaseConflictError`."""
+        """Create the Lease. Raises `LeaseConflictError`."""
         return self._lease(await self._send("POST", self._collection, lease_body(record, *self._names, None), timeout))
 
     async def update(self, lease: Lease, record: Record, timeout: float) -> Lease:
-        """Replace exactly `lease`. Raises `LeaseConflictError`."""
+        """Replace the Lease if it is still `lease`. Raises `LeaseConflictError` if it has changed."""
         body = lease_body(record, *self._names, lease)
         return self._lease(await self._send("PUT", self._path, body, timeout))
 
@@ -240,7 +240,7 @@ class LeaseLock:
             except ControlError as error:
                 failure = LeaseUnavailableError(error.cause, remedy(error.cause, endpoint.keys))
                 if method != "GET":
-                    break  # it may have been written: only a read shows it
+                    break  # the write may have succeeded: only a read shows it
             else:
                 if answer.status < 500 and answer.status != 429:
                     return answer

@@ -1,7 +1,7 @@
-"""Owns the live state of services in the process that has the caches; it outlives every reload.
+"""Owns the caches of services, the endpoint feed and the export controller, in one process and across reloads.
 
-The caches follow the scopes of the configuration, and former scopes until all objects of ours there are deleted.
-`daemon.stateDir` has the scopes that were written before a restart.
+The caches follow the scopes of the configuration, and former scopes until all managed objects there are deleted.
+`daemon.stateDir` contains the scopes that were written before a restart.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _READER = "services"
 SYNC_TIMEOUT = 10.0
-"""Seconds for which readiness waits until the endpoints are known."""
+"""Maximum of seconds for which readiness waits for the endpoints."""
 
 
 MakeController = Callable[[ServiceCaches], "ExportController"]
@@ -48,9 +48,9 @@ class LiveServices:
         self._scopes: Scopes = {}
         self._leftovers: Scopes = {}
         self._written: Places | None = None
-        """The saved places; None before they were read or saved."""
+        """The content of the state file; None before it was read or saved."""
         self._unseen: Places = {}
-        """The saved places that the configuration does not name and no cache has shown yet."""
+        """The saved scopes outside of the configuration whose objects the caches do not show yet."""
         self.caches = ServiceCaches(caches.reflectors, caches.clock)
         self.endpoints = table
         self.exports: ExportController | None = None
@@ -58,7 +58,7 @@ class LiveServices:
         self._sync_ends = caches.now + SYNC_TIMEOUT
 
     def activate(self, config: Config, clusters: Mapping[str, Cluster]) -> None:
-        """Follow a configuration in force, with its `clusters`."""
+        """Apply a configuration that comes into force, with its `clusters`."""
         before = self._clusters
         self._config, self._clusters = config, clusters
         if self._written is None:
@@ -94,7 +94,7 @@ class LiveServices:
         self.exports.update(exports, clusters, leases)
 
     def _save(self, config: Config, leases: Mapping[str, LeaseName]) -> None:
-        """Save the places to which this configuration, or a former one, writes objects."""
+        """Save the scopes to which this configuration or a former one writes objects."""
         scopes = merged(written_scopes(config), self._leftovers)
         places = {
             name: exports_state_file.Written(
@@ -105,22 +105,22 @@ class LiveServices:
             for name, kinds in scopes.items()
             if name in leases
         }
-        # A cluster that has left the configuration may come back.
+        # A cluster that has left the configuration can come back.
         places |= {name: each for name, each in (self._written or {}).items() if name not in self._clusters}
         if places != self._written:
             self._written = places
             exports_state_file.save(config.daemon.state_dir, places)
 
     def _live(self, name: str) -> Cluster:
-        """Return a cluster to write to: the one in force, or the last one."""
+        """Return the current cluster of a name to write to, or the last one if it has left the configuration."""
         found = self._clusters.get(name) or self._last[name]
         self._last[name] = found
         return found
 
     def _find_leftovers(self, exports: ExportController) -> Scopes:
-        """Return the scopes with objects of ours in clusters that were written to, as far as they were followed.
+        """Return the followed scopes with managed objects in clusters to which this daemon has written.
 
-        In clusters that are only read, objects with our label come from another daemon or from a user.
+        In clusters that are only read, objects with mcproxy's label come from another daemon or from a user.
         """
         found: dict[str, Mapping[FollowedKind, frozenset[str]]] = {}
         for cluster, namespaces in exports.leftovers().items():
@@ -136,7 +136,7 @@ class LiveServices:
         return merged(found, restored)
 
     def _is_seen(self, cluster: str, written: exports_state_file.Written) -> bool:
-        """Whether the caches show all objects that may remain from before the start."""
+        """Whether the caches show all objects that can remain from before the start."""
         kinds = self._scopes.get(cluster, {})
         return bool(kinds) and all(
             (state := self.caches.state(cluster, kind, namespace)).followed or state.served is False
@@ -145,7 +145,7 @@ class LiveServices:
         )
 
     def _drop_leftovers(self) -> None:
-        """Follow only the scopes of the configuration once no object of ours is elsewhere."""
+        """Stop following former scopes that have no managed objects any more."""
         if self.exports is None or not self._leftovers or self._config is None:
             return
         before = self._scopes
@@ -156,8 +156,8 @@ class LiveServices:
     def checks(self) -> list[Check]:
         """Return the check of /readyz: whether the endpoints of ingresses are known.
 
-        It makes /readyz fail for up to `SYNC_TIMEOUT` after the start, and later only while no endpoints are known at
-        all.
+        The check fails for at most `SYNC_TIMEOUT` after the start, and later only while no endpoints of any backend are
+        known.
         """
         values = [value for _, value in self.endpoints.items()]
         unknown = sum(not value.known for value in values)
@@ -169,7 +169,7 @@ class LiveServices:
 
     @property
     def now(self) -> float:
-        """Seconds by the clock of the caches."""
+        """The time of the caches' clock in seconds."""
         return self._members.now
 
     async def leave(self) -> None:

@@ -1,12 +1,11 @@
 """The caches of EndpointSlices, Services, ServiceExports and ServiceImports of clusters.
 
-They read the reflectors and stores of the process (`aggregate.member_caches`), so what an aggregate has cached is not
-watched again. They add an index by Service, so that a change costs one Service, and notify listeners of the changed
-ones once in a turn of the reactor.
+They read the reflectors and stores of the process (`aggregate.member_caches`), so objects that an aggregate has cached
+are not watched again. An index by Service limits the work of a change to one Service. Listeners are notified of
+changed Services once in a turn of the reactor.
 
-The known state of a cluster is kept while it cannot be reached, and over a restart (`daemon.stateDir`). After a restart
-a cache counts as followed only when it has provably caught up with its cluster: nothing is written on the basis of old
-state.
+The known state of a cluster is kept while it is unreachable, and over a restart (`daemon.stateDir`). After a restart a
+cache counts as followed only when it provably has its cluster's present state, so that no write is based on old state.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ if TYPE_CHECKING:
 log = Logger(__name__)
 
 PROOF_TIMEOUT = 10.0
-"""Seconds for a cluster to report its resource version, and again for the cache to reach it."""
+"""Maximum of seconds for a cluster to report its resource version, and again for the cache to reach that version."""
 PROOF_RETRY = 2.0
-"""Seconds between two attempts at the proof."""
+"""Seconds between two attempts to prove that a cache is up to date."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,21 +52,21 @@ class CacheState:
     """Whether the cache is up to date; False: the cluster is unreachable, refuses, or has not yet sent all changes
     since the start or since the restored state was saved."""
     refused: bool = False
-    """The proxy may not list or watch (401, 403)."""
+    """Whether the cluster refuses lists or watches of the proxy (401, 403)."""
     cause: str = ""
-    """Why the kind is not followed."""
+    """Why the cache is not followed."""
     replaced: bool = False
-    """The former state is invalid: another cluster has the name now, or the kind is not served any more."""
+    """Whether the former state is invalid: the name means another cluster now, or the kind is not served any more."""
 
 
 class ServiceListener(Protocol):
     """A reader of the caches."""
 
     def services_changed(self, keys: Collection[ClusterServiceKey]) -> None:
-        """Objects of these Services have changed: slices with their label, or objects of their name."""
+        """Called when objects of these Services have changed: slices with their label, or objects with their name."""
 
     def cluster_changed(self, cluster: str) -> None:
-        """A `CacheState` of a cluster has changed."""
+        """Called when a `CacheState` of a cluster has changed."""
 
 
 class CacheProvider(Protocol):
@@ -103,7 +102,7 @@ class ServiceCaches:
         self._notification: IDelayedCall | None = None
 
     def update(self, scopes: Scopes) -> None:
-        """Follow a configuration, whose clusters are members already. Scopes that remain are not listed again."""
+        """Follow these scopes, whose clusters are members already. Scopes that remain are not listed again."""
         for name in [name for name in self._clusters if name not in scopes]:
             self._clusters.pop(name).close()
             self.changed_cluster(name)
@@ -157,7 +156,7 @@ class ServiceCaches:
         return _NOTHING if found is None else found.slices.get(key, _NOTHING)
 
     def import_slices(self, key: ClusterServiceKey) -> Mapping[str, CachedObject]:
-        """Return the EndpointSlices of a ServiceImport, by name: `multicluster.kubernetes.io/service-name`."""
+        """Return the EndpointSlices of a ServiceImport, by name (`multicluster.kubernetes.io/service-name`)."""
         found = self._clusters.get(key.cluster)
         return _NOTHING if found is None else found.import_slices.get(key, _NOTHING)
 
@@ -178,7 +177,7 @@ class ServiceCaches:
 
     @property
     def clock(self) -> IReactorTime:
-        """The reactor's."""
+        """The reactor's clock."""
         return self._clock
 
     @property
@@ -186,7 +185,7 @@ class ServiceCaches:
         """The stores in use, each once."""
         return {id(store): store for each in self._clusters.values() for store in each.stores}.values()
 
-    # -- of its clusters ----------------------------------------------------------------------------------------
+    # -- called by the clusters' caches -------------------------------------------------------------------------
 
     def changed(self, keys: Iterable[ClusterServiceKey]) -> None:
         """Note changes for the next notification."""
@@ -314,7 +313,7 @@ class _Cluster:
     # -- the index ------------------------------------------------------------------------------------------------
 
     def take(self, kind: FollowedKind, namespace: str, name: str, item: CachedObject | None) -> None:
-        """Put an object into the index in place of the one with its name; None removes that one."""
+        """Put an object into the index, replacing the object with its name; None removes that object."""
         key = ClusterServiceKey(self.name, namespace, name)
         objects = self.objects[kind]
         before = objects.get(key)
@@ -363,7 +362,7 @@ def _log_unless_cancelled(failure: Failure) -> None:
 
 
 class _Scope:
-    """One kind in one namespace or all, read from a store that may have more objects, and other readers."""
+    """Reads one kind in one namespace (or all) from a store, which can have more objects and other readers."""
 
     def __init__(
         self,
@@ -383,7 +382,7 @@ class _Scope:
         self._provider = provider
         self._clock = clock
         self._unsubscribe: Callable[[], None] = lambda: None
-        self._proof: Deferred[None] | None = None  # of a restored state
+        self._proof: Deferred[None] | None = None  # the proof that a restored state is up to date
         self._proven = False
 
     def begin(self) -> None:
@@ -398,7 +397,7 @@ class _Scope:
         self._provider.release(self.store)
 
     def _has_caught_up(self) -> bool:
-        """Whether the store has caught up with its cluster at some time since the start; begins the proof if not."""
+        """Whether the store has had its cluster's present state once since the start; if not, begin the proof."""
         if not self.store.lists and self._proof is None:
             self._proof = Deferred.fromCoroutine(self._prove())
             self._proof.addErrback(_log_unless_cancelled)

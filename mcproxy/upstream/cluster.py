@@ -1,13 +1,13 @@
 """A live cluster: its endpoints, the proxy's credential, the balancer, the health checks, and its last resort.
 
-A reload builds the new cluster next to the old one, which does not change until the runtime is swapped:
+A reload builds the new cluster in addition to the old one, which does not change until the runtime is swapped:
 
     new = Cluster.build(config, shared, previous=old)   # `old` itself if nothing changed
     new.start()                                         # activates it
     old.stop(successor=new)                             # closes what `new` does not use
 
-A running request keeps everything that it uses: its connection stays open until it ends. A cluster that was built but
-never started holds no resources, so a reload that fails just drops it.
+A running request keeps all objects that it uses; its connection stays open until it ends. A cluster that was built but
+never started holds no resources, so a failed reload just drops it.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ class Cluster:
         self.balancer: Balancer = make_balancer(
             model.Strategy.ROUND_ROBIN, self.endpoints, None if previous is None else previous.balancer
         )
-        self._authorization_field = (b"", b"")  # the last value and its field
+        self._authorization_field = (b"", b"")  # the last value, and the header field made of it
         self.control = ControlClient(self.credentials, context)
         self._health = self._make_health_checker()
         self._unsubscribe: Callable[[], None] | None = None
-        #: Endpoints of earlier clusters of this name: same API servers, but over other connections. Requests that began
-        #: before may still be sent to them.
+        #: Endpoints of earlier clusters of this name: the same API servers over other connections. Requests that began
+        #: before the reload can still be sent to them.
         self._former_endpoints: WeakSet[Endpoint] = WeakSet()
         self.refused_tokens = RefusedTokens()
         #: The time of the last refusal of a right to impersonate, by right; kept by `proxy.upstream_errors`.
@@ -81,7 +81,7 @@ class Cluster:
         return self._context.metrics
 
     def authorization_field(self, value: bytes) -> bytes:
-        """Return the header field for a value of `credentials.authorization()`: one object for all requests."""
+        """Return the header field for a value of `credentials.authorization()`; all requests share one object."""
         known, field = self._authorization_field
         if value is not known:
             field = b"Authorization: %b\r\n" % value
@@ -89,7 +89,7 @@ class Cluster:
         return field
 
     def pick(self, exclude: Collection[Endpoint] = ()) -> Endpoint | None:
-        """Return the endpoint for the proxy's next own request; `exclude` as for `balancer.Balancer.pick`."""
+        """Return the endpoint for the proxy's next own request; `exclude`: as in `balancer.Balancer.pick`."""
         return self.balancer.pick(exclude) or self.last_resort(exclude)
 
     def last_resort(
@@ -98,18 +98,18 @@ class Cluster:
         endpoints: Sequence[Endpoint] | None = None,
         trial: Trial | None = None,
     ) -> Endpoint | None:
-        """Return an endpoint that is out, but may serve, for a request that has no ready one (`choose_last_resort`).
+        """Return an endpoint that is out but may serve, for a request without a ready one (`choose_last_resort`).
 
-        `endpoints` are those that the request might go to (a policy's); None: all.
+        `endpoints`: the endpoints to which the request can go (those of a policy); None: all.
         """
         asked = self.endpoints if endpoints is None else endpoints
         return choose_last_resort(self.name, asked, exclude, self._context.reactor.seconds(), trial)
 
     def subset(self, names: Sequence[str]) -> tuple[Endpoint, ...]:
-        """Return the endpoints with these names or URLs, each once, in this order; all of them if there are no names.
+        """Return the endpoints with these names or URLs, each once, in this order; without names, all endpoints.
 
-        Raises LookupError for a name that no endpoint has. It may be called before `start`: the names are those of this
-        configuration.
+        Raises LookupError for a name that no endpoint has. It can be called before `start`, because the names are
+        those of this configuration.
         """
         if not names:
             return self.endpoints
@@ -123,10 +123,10 @@ class Cluster:
         return tuple(dict.fromkeys(known[name] for name in names))
 
     def unavailable_message(self, endpoints: Sequence[Endpoint] | None = None, *, times: bool = True) -> str:
-        """Return why no endpoint could be picked, endpoint by endpoint, for the message of a 503.
+        """Return the reason for each endpoint why it was not picked, for the message of a 503.
 
-        `endpoints` are those that the request might go to (a policy's); None: all. Without `times` the message has no
-        durations, so it can be kept.
+        `endpoints`: the endpoints to which the request can go (those of a policy); None: all. Without `times` the
+        message has no durations, so it can be kept.
         """
         asked = self.endpoints if endpoints is None else endpoints
         reasons = "; ".join(f"{endpoint.name}: {_unready_reason(endpoint, times)}" for endpoint in asked)
@@ -134,7 +134,7 @@ class Cluster:
 
     @property
     def unready_cause(self) -> str:
-        """Why the cluster takes no requests, "" if it does; for probes, which are public: it names no address."""
+        """Why the cluster accepts no requests, "" if it does. It names no address, because probes are public."""
         if any(endpoint.ready for endpoint in self.endpoints):
             return ""
         if any(endpoint.unchecked for endpoint in self.endpoints):
@@ -142,7 +142,7 @@ class Cluster:
         return f"none of its {len(self.endpoints)} endpoints is ready"
 
     def start(self) -> None:
-        """Start health checks and follow changes of the credential; does nothing if started already."""
+        """Start health checks, and follow changes of the credential; do nothing if started already."""
         if self._unsubscribe is not None:
             return
         for endpoint, config in zip(self.endpoints, self.config.endpoints, strict=True):
@@ -151,7 +151,7 @@ class Cluster:
         self._health.start()
 
     def stop(self, successor: Cluster | None = None) -> None:
-        """Stop health checks and close idle connections, except of endpoints that `successor` reuses."""
+        """Stop health checks and close idle connections, except those of endpoints that `successor` reuses."""
         if successor is self:
             return
         if self._unsubscribe is not None:
@@ -166,8 +166,8 @@ class Cluster:
             self.credentials.close()
 
     def _release(self, kept: Sequence[Endpoint], configured: Sequence[model.EndpointConfig]) -> Iterable[Endpoint]:
-        """Close the endpoints that are not `kept`. One whose URL is still `configured`, but with other connections,
-        completes waiting requests, and is returned; a removed one fails them.
+        """Close the endpoints that are not `kept`. An endpoint whose URL is still `configured`, with other connections,
+        completes its waiting requests and is returned; a removed endpoint fails them.
         """
         by_url = {config.url: config for config in configured}
         stay = []
@@ -194,7 +194,7 @@ class Cluster:
             endpoints.append(endpoint)
             same = ready.get(_server_parts(self.config, config))
             if same is not None and same is not endpoint and same.health.status is Health.READY:
-                endpoint.adopt_state(same.export_state(), None)  # only a certificate was renewed
+                endpoint.adopt_state(same.export_state(), None)  # only the proxy's certificate was renewed
         return tuple(endpoints)
 
     def _make_health_checker(self) -> HealthChecker:
@@ -205,7 +205,7 @@ class Cluster:
         return SharedHealthChecker(self.config, self.endpoints, self.credentials, self._context, self._context.health)
 
     def _setup(self, config: model.EndpointConfig) -> str:
-        """Return the `setup` that processes compare (`health_sharing`); "" if they do not share the health."""
+        """Return the `setup` that processes compare (`health_sharing`); "" if they do not share their health."""
         if self._context.health is None:
             return ""
         from mcproxy.upstream.health_sharing import fingerprint
@@ -215,7 +215,7 @@ class Cluster:
     def _make(self, config: model.EndpointConfig) -> Endpoint:
         data_tls = control_tls = None
         if config.scheme == "https":
-            credentials = self.credentials  # not `self`: a reused endpoint must not keep all earlier clusters alive
+            credentials = self.credentials  # `self` in the closure would keep all earlier clusters of an endpoint alive
             control_tls = self._tls(config, lambda: credentials.certificate)
             if is_front_proxy(self.config):
                 front = front_proxy_certificate(self.config)
@@ -253,8 +253,8 @@ class Cluster:
 
 
 def _unready_reason(endpoint: Endpoint, times: bool) -> str:
-    """Return why an endpoint was not picked. It may still count as ready: one failed connection does not take it
-    out.
+    """Return why an endpoint was not picked. The endpoint can still count as ready, because one failed connection does
+    not put it out.
     """
     if endpoint.ready:
         return endpoint.health.cause or "the connection failed"
@@ -262,7 +262,7 @@ def _unready_reason(endpoint: Endpoint, times: bool) -> str:
 
 
 def _credential_key(config: model.ClusterConfig) -> Hashable:
-    """Return the keys that the credential depends on: an exec plugin may also get information about the cluster."""
+    """Return the settings that the credential depends on; an exec plugin can also get information about the cluster."""
     plugin = config.credentials.exec
     with_cluster = plugin is not None and plugin.provide_cluster_info
     return (config.credentials, config.tls, config.endpoints[0].url) if with_cluster else config.credentials
@@ -295,14 +295,14 @@ def _server_parts(cluster: model.ClusterConfig, endpoint: model.EndpointConfig) 
     )
 
 
-# -- the tokens of clients that a cluster has just refused: their requests go over connections apart (`Use.APART`) -----
+# -- refused tokens of clients, whose requests go over separate connections (`Use.APART`) ------------------------------
 
-_REFUSED_SECONDS = 60.0  # since the last refusal
+_REFUSED_SECONDS = 60.0  # time for which a token is remembered after its last refusal
 _MOST_REFUSED = 1024
 
 
 class RefusedTokens:
-    """The tokens that one cluster refused. Only hashes are kept; two tokens with the same hash would merely share
+    """The tokens that one cluster has refused. Only hashes are kept; two tokens with the same hash would only share
     connections.
     """
 
@@ -315,7 +315,7 @@ class RefusedTokens:
         return bool(self._until)
 
     def note(self, token: bytes, now: float) -> None:
-        """Note that the cluster answered 401 to a request with `token`; `now` in seconds."""
+        """Note that the cluster responded with 401 to a request with `token`; `now` in seconds."""
         key = hash(token)
         self._until[key] = now + _REFUSED_SECONDS
         self._until.move_to_end(key)
@@ -334,21 +334,20 @@ class RefusedTokens:
         return True
 
 
-# -- an endpoint that is out, where none of the cluster is ready but this one may serve all the same -------------------
-# An overloaded kube-apiserver may answer requests although its /readyz is late, or fails for a reason that concerns few
-# clients; without a last resort, clients would have no service while every check fails. So, like Envoy in panic mode
-# and the balancer of k3s without a healthy server, a request tries an endpoint that was ready, if only late, and to
-# which no connection has failed since (`HealthState.may_serve`). One that was never ready is not tried: an API server
-# that starts answers 403 and 404 before it has read its roles and custom resources, and clients would take that for the
-# truth.
+# -- the last resort: an endpoint that is out but may serve, if no endpoint of the cluster is ready --------------------
+# An overloaded kube-apiserver can serve requests although its /readyz is late, or fails for a reason that concerns few
+# clients. Without a last resort, clients would have no service while every check fails. So a request tries an endpoint
+# that was ready before and to which no connection has failed since (`HealthState.may_serve`), as in Envoy's panic mode
+# and in the balancer of k3s without a healthy server. An endpoint that was never ready is not tried: a starting API
+# server responds with 403 and 404 before it has read its roles and custom resources, which would mislead clients.
 
 
 def choose_last_resort(
     cluster: str, endpoints: Sequence[Endpoint], exclude: Collection[Endpoint], now: float, trial: Trial | None
 ) -> Endpoint | None:
-    """Return the endpoint to try when none is ready: the one with the least load; None if none may be tried.
+    """Return the endpoint to try if none is ready: the one with the least load; None if no endpoint may be tried.
 
-    `trial` is the request of a client; None for one of the proxy's own.
+    `trial`: the request of a client; None for the proxy's own request.
     """
     able = [each for each in endpoints if each.may_be_tried and each not in exclude and each.trials.admit(now)]
     if not able:

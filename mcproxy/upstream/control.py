@@ -1,9 +1,9 @@
-"""Control traffic to a cluster: requests of the proxy itself (reviews, discovery, lists and watches).
+"""Sends the proxy's own requests to a cluster (control requests): reviews, discovery, lists and watches.
 
 They are streams of the endpoint's pool (`http.connection_pool.Use`): over HTTP/2 many share a connection, over HTTP/1.1
-each has one. So they use the same engines and the same TLS transport as requests of clients: heads are bounded, chain
-and name (`tls.serverName`, SNI, addresses in certificates) are verified in one place for both. They only use
-connections with the proxy's own certificate, and only requests of clients have fields that name users.
+each has its own. So they use the same engines and the same TLS transport as clients' requests: heads are bounded, and
+chain and name (`tls.serverName`, SNI, addresses in certificates) are verified in one place for both. They only use
+connections with the proxy's own certificate, and never have the fields that name users in clients' requests.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MAX_RESENDS = 4
 _REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})
 _TARGET = re.compile(rb"/[\x21\x22\x24-\x7e]*")  # visible ASCII without `#`, which begins a fragment
 _FIELD = re.compile(rb"[A-Za-z0-9-]+: [\x20-\x7e]*")
-_ENCODING = b"Accept-Encoding: identity\r\n"  # a compressed body may expand to gigabytes
+_ENCODING = b"Accept-Encoding: identity\r\n"  # because a compressed body can expand to gigabytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class ControlResponse:
 
 
 class NotPermittedError(Exception):
-    """A request was not sent: the caller's permission has ended."""
+    """A request was not sent, because the caller's permission has ended."""
 
 
 class ControlClient:
@@ -79,14 +79,14 @@ class ControlClient:
         max_body: int = _MAX_BODY,
         permit: Callable[[], bool] = lambda: True,
     ) -> ControlResponse:
-        """Send one request with the cluster's credential; a 401 renews it and tries once more.
+        """Send one request with the cluster's credential; after a 401, renew the credential and try once more.
 
-        `path` begins with a slash and may have a query; `timeout` is in seconds for all of it. `permit` is called right
-        before the request is sent, when connection and credential are available. Raises `ControlError`,
+        `path` begins with a slash and can have a query. `timeout` (seconds) limits the whole request. `permit` is
+        called right before the request is sent, when connection and credential are available. Raises `ControlError`,
         `net.connect_errors.ConnectError`, `CredentialError`, and `NotPermittedError` if `permit` returns False.
         """
 
-        def too_late(_: object, seconds: float) -> NoReturn:  # whatever the cancelled coroutine raised
+        def too_late(_: object, seconds: float) -> NoReturn:  # called with any exception of the cancelled coroutine
             raise ControlError(_no_answer(endpoint, path, seconds))
 
         work = Deferred.fromCoroutine(self._whole(endpoint, method, path, headers, body, max_body, permit))
@@ -103,13 +103,12 @@ class ControlClient:
         beside: ControlStream | None = None,
         upgrade: bytes | None = None,
     ) -> ControlStream:
-        """GET `path` and return when the head of the response has arrived; its body is read piece by piece.
+        """GET `path`; return when the head of the response has arrived. The caller reads the body piece by piece.
 
-        As `request`, but `head_timeout` (seconds) ends with the head, and the body has no limit: its reader sets one,
-        and must call `ControlStream.close` unless it reads to the end. Cancelling ends the stream, and over HTTP/1.1
-        its connection. `beside` is a stream of `endpoint` whose connection is used if it takes a further stream.
-        `upgrade` is the protocol to request over HTTP/1.1; if the endpoint switches to it, `ControlStream.side` is the
-        tunnel.
+        This is like `request`, but `head_timeout` (seconds) ends with the head, and the body has no limit. The reader
+        sets one, and must call `ControlStream.close` unless it reads to the end. Cancelling ends the stream, and over
+        HTTP/1.1 its connection. `beside`: a stream of `endpoint` whose connection is used if it has room. `upgrade`:
+        the protocol to request over HTTP/1.1; if the endpoint switches to it, `ControlStream.side` is the tunnel.
         """
 
         def too_late(_: object, seconds: float) -> NoReturn:
@@ -185,8 +184,8 @@ class ControlClient:
     ) -> ControlStream:
         """Send one request; return its response when the head has arrived. Raises as `request` does.
 
-        A request that the endpoint has not processed is sent again, and a read whose kept or shared connection was
-        closed.
+        The request is sent again if the endpoint has not processed it, or if it only reads and its kept or shared
+        connection was closed.
         """
         target = endpoint.path_prefix + _target(path)
         head = request_head(method, len(body))
@@ -202,7 +201,7 @@ class ControlClient:
             if stream is None:
                 stream = await pool.open_own(use, http1=http1)
             if not permit():
-                if not stream.multiplexed:  # else nothing is open yet
+                if not stream.multiplexed:  # a stream of HTTP/2 is not open yet
                     stream.cancel()
                 raise NotPermittedError
             response = ControlStream(
@@ -220,10 +219,10 @@ class ControlClient:
                     raise ControlError(f"{endpoint.name} refuses the request on {path}: {problem}") from None
                 http1 = http1 or isinstance(problem, HTTP1Required)
             except ConnectionClosed:
-                context = kept or stream.multiplexed  # earlier requests, or clients' requests, may have ended it
+                context = kept or stream.multiplexed  # other requests may have caused the end of the connection
                 if not context or stream.began or repeated or method not in _REPEATABLE:
                     raise ControlError(broken_off(endpoint, path)) from None
-                repeated = True  # if one kept connection was dead, others may be, too
+                repeated = True  # if one kept connection was dead, others may be dead too
             except UpstreamProtocolError as problem:
                 cause = broken_off(endpoint, path)
                 raise ControlError(Cause(f"{cause}: {problem}", cause.code)) from None
@@ -245,7 +244,7 @@ def request_head(method: str, length: int = 0) -> RequestHead:
 
 
 def _target(path: str) -> bytes:
-    """Return a path as bytes to send; raises ControlError if it is invalid (parts of it come from a cluster)."""
+    """Return the bytes of a path. Raises ControlError if it is invalid, because parts of it come from a cluster."""
     target = path.encode("utf-8", "replace")
     if not _TARGET.fullmatch(target):
         raise ControlError("a path with blanks, control or other characters is not sent")

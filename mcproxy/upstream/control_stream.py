@@ -1,4 +1,4 @@
-"""A response to the proxy's own request that is read piece by piece (`ControlClient.stream`)."""
+"""The response to one of the proxy's own requests, read piece by piece (`ControlClient.stream`)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from mcproxy.http.tunnel import TunnelSide
     from mcproxy.upstream.endpoint import Endpoint
 
-_HIGH_WATER = 256 * 1024  # bytes that wait for their reader before the transport is paused
+_HIGH_WATER = 256 * 1024  # unread bytes above which the transport is paused
 _LATE = 1.0  # seconds without a response after which the connection of an abandoned request is probed
 
 
 class ControlError(Exception):
-    """A control request got no complete answer; `cause` is a sentence for operators."""
+    """A control request got no complete response; `cause` is a sentence for operators."""
 
     def __init__(self, cause: str) -> None:
         super().__init__(cause)
@@ -37,11 +37,11 @@ def broken_off(endpoint: Endpoint, path: str) -> Cause:
 
 
 class ControlStream:
-    """A response whose body is read piece by piece, by one reader.
+    """A response whose body one reader reads piece by piece; the `http.client_stream.ResponseSink` of its request.
 
-    Without a reader at most 256 KB are kept, plus what the server may send at once: a read of the socket, or the window
-    of the HTTP/2 stream, which is not updated. Then the server waits; other streams of the connection continue. It is
-    the `http.client_stream.ResponseSink` of its request.
+    Without a reader it keeps at most 256 KB, plus the bytes that the server can send at once: a read of the socket, or
+    the window of the HTTP/2 stream, which is not updated. Then the server waits; other streams of the connection
+    continue.
     """
 
     __slots__ = (
@@ -67,9 +67,9 @@ class ControlStream:
     def __init__(
         self, stream: ClientStream, endpoint: Endpoint, path: str, seconds: Callable[[], float], *, apart: bool = False
     ) -> None:
-        """The response on `stream`, whose request is sent next. `seconds` is the clock.
+        """`stream`: the stream on which the request is sent next. `seconds`: the clock.
 
-        `apart`: the connection carries long responses, which a long request would delay.
+        `apart`: whether the connection carries long responses, which a long request would delay.
         """
         self.endpoint = endpoint
         self.status = 0
@@ -103,7 +103,7 @@ class ControlStream:
         return next((value for known, value in self.headers if known.lower() == name), None)
 
     async def read(self) -> bytes:
-        """Return the next bytes of the body, b"" at its end; raises ControlError. Cancelling closes the stream."""
+        """Return the next bytes of the body, b"" at its end. Raises ControlError. Cancelling closes the stream."""
         if not self._pieces and not self._ended:
             self._reader = Deferred(lambda _: self._read_cancelled())
             await self._reader
@@ -118,7 +118,7 @@ class ControlStream:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def read_all(self, limit: int) -> bytes:
-        """Return the rest of the body; raises BodyTooLarge, after which the stream is closed, or ControlError."""
+        """Return the rest of the body. Raises ControlError, or BodyTooLarge, after which the stream is closed."""
         pieces = []
         size = 0
         while piece := await self.read():
@@ -197,7 +197,7 @@ class ControlStream:
         """Do nothing: the body of a request is small and sent at once."""
 
     def resume_request(self) -> None:
-        """As `pause_request`."""
+        """Do nothing, as in `pause_request`."""
 
     def _end(self, failure: Exception | None) -> None:
         self._ended = True

@@ -1,14 +1,14 @@
-"""The proxy's own credential for a cluster: the Authorization header and the client certificate in use now.
+"""The proxy's own credential for a cluster: the current Authorization header and client certificate.
 
-`authorization()` is called for every request, so it is synchronous. If it may take time (an exec plugin), `is_ready` is
-False while the caller must wait:
+`authorization()` is called for every request, so it is synchronous. If a credential takes time (an exec plugin),
+`is_ready` is False while the caller must wait:
 
     if not credentials.is_ready:
         await credentials.ready()
     header = credentials.authorization()
 
-After a 401 the pipeline calls `invalidate(header)` and may send the request again once if that returns True.
-No secret is ever part of a repr, an error or a log line.
+After a 401 the pipeline calls `invalidate(header)`; if the result is True, it can send the request once more.
+No repr, error or log line contains a secret.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from twisted.logger import Logger
 from mcproxy.config import model
 from mcproxy.upstream.tls import ClientCertificate
 
-_BLANK = " \t\r\n"  # whitespace that editors and echo leave around a token
-_VISIBLE = re.compile(r"[\x20-\x7e]*")  # RFC 9110 5.5, without obs-text and tabs: tokens have neither
+_BLANK = " \t\r\n"  # whitespace that editors and echo add to a token
+_VISIBLE = re.compile(r"[\x20-\x7e]*")  # RFC 9110 5.5 without obs-text and tabs, which tokens do not contain
 
 _REFUSED_FOR = 60.0
 """Seconds for which a credential counts as refused after the last 401."""
@@ -51,12 +51,12 @@ class CredentialSource(metaclass=ABCMeta):
 
     @property
     def is_ready(self) -> bool:
-        """True if `authorization()` can be called without waiting for `ready()`."""
+        """Whether `authorization()` can be called without waiting for `ready()`."""
         return True
 
     @property
     def expires_at(self) -> float | None:
-        """When the credential in use expires, in seconds since 1970; None if that is unknown."""
+        """When the credential in use expires, in seconds since 1970; None if unknown."""
         return None
 
     @property
@@ -67,30 +67,30 @@ class CredentialSource(metaclass=ABCMeta):
     @property
     @abstractmethod
     def header(self) -> bytes | None:
-        """The last known value of the Authorization header: no file is read, and no plugin run, for it."""
+        """The last known value of the Authorization header, without reading a file or running a plugin."""
 
     @abstractmethod
     def authorization(self) -> bytes | None:
-        """Return the Authorization header's value, None without one; raises `CredentialError`."""
+        """Return the value of the Authorization header, None if there is none. Raises `CredentialError`."""
 
     async def ready(self) -> None:
-        """Wait until `authorization()` has an answer; raises `CredentialError`."""
+        """Wait until `authorization()` has a value. Raises `CredentialError`."""
         return
 
     async def refresh(self) -> None:
-        """Read the credential again from its origin; raises `CredentialError`."""
+        """Read the credential again from its origin. Raises `CredentialError`."""
         return
 
     def invalidate(self, rejected: bytes | None = None) -> bool:
-        """Note that the cluster answered 401 to the header value `rejected` (None: to the one in use).
+        """Note that the cluster responded with 401 to the header value `rejected` (None: the one in use).
 
-        True if another credential is in use now, or `ready()` can get one, so that a retry makes sense.
+        Returns True if another credential is in use now, or if `ready()` can get one, so that a retry makes sense.
         """
         return False
 
     def note_refusal(self, now: float, rejected: bytes | None = None) -> None:
-        """Note that the cluster answered 401 to the header value `rejected` (None: to the one in use), and that the
-        request is not retried with another one; `now` in seconds.
+        """Note that the cluster responded with 401 to the header value `rejected` (None: the one in use), and that the
+        request is not retried with another value; `now` in seconds.
         """
         self._refused_at = now
         self._refused = (self.header if rejected is None else rejected, self.certificate)
@@ -98,7 +98,7 @@ class CredentialSource(metaclass=ABCMeta):
     def is_refused(self, now: float) -> bool:
         """Whether the cluster has refused the credential in use within the last minute.
 
-        Refusals of a credential that was renewed since do not count. `now` is of the same clock.
+        Refusals of a credential that was renewed since do not count. `now`: the same clock as in `note_refusal`.
         """
         if self._refused_at is None or now - self._refused_at >= _REFUSED_FOR:
             return False
@@ -136,9 +136,9 @@ class StaticCredentials(CredentialSource):
 
 
 def bearer(token: str, origin: str) -> bytes:
-    """Return the header value for `token` as read from `origin`; surrounding whitespace is not part of it.
+    """Return the header value for `token`, read from `origin`; surrounding whitespace is removed.
 
-    Raises `CredentialError` if it is empty or not valid in a header (RFC 9110 5.5). It is refused, never cleaned.
+    Raises `CredentialError` if the token is empty or invalid in a header (RFC 9110 5.5); it is never cleaned.
     """
     token = token.strip(_BLANK)
     if not token:
@@ -149,7 +149,7 @@ def bearer(token: str, origin: str) -> bytes:
 
 
 def basic(user: str, password: model.Secret) -> bytes:
-    """Return the header value for a name and password (RFC 7617); raises `CredentialError` for a colon in the name."""
+    """Return the header value for a name and password (RFC 7617). Raises `CredentialError` for a colon in the name."""
     if ":" in user:
         raise CredentialError("the user name of basic authentication has a colon; it is not sent (RFC 7617)")
     pair = f"{user}:{password.reveal()}".encode()
@@ -165,19 +165,19 @@ def configured_certificate(credentials: model.Credentials) -> ClientCertificate 
 
 log = Logger(__name__)
 
-# A bearer token in a file that another program rotates (a projected service account token, an agent, a cron job).
+# Reads a bearer token from a file that another program rotates (projected service account token, agent, cron job).
 #
-# The file is checked at most once a second, and read only if it was replaced or changed. A token that was read stays in
-# use while the file cannot be read: rotation by "remove, then write" must not fail requests.
+# The file is checked at most once a second, and read only if it was replaced or changed. The last token stays in use
+# while the file cannot be read, so that rotation by "remove, then write" does not fail requests.
 
-_CHECK_INTERVAL = 1.0  # seconds
-_MAX_BYTES = 64 * 1024  # a token that fits into a request head
+_CHECK_INTERVAL = 1.0  # minimum of seconds between two checks
+_MAX_BYTES = 64 * 1024  # maximum size of a file, since a token must fit into a request head
 
 _Signature = tuple[int, int, int, int]
 
 
 class TokenFile(CredentialSource):
-    """The token of one file, with a client certificate if the configuration has one too."""
+    """The token in a file, with a client certificate if the configuration has one too."""
 
     def __init__(self, path: str, certificate: ClientCertificate | None, *, clock: IReactorTime, cluster: str) -> None:
         self._path = path
@@ -212,7 +212,7 @@ class TokenFile(CredentialSource):
         self.authorization()
 
     def invalidate(self, rejected: bytes | None = None) -> bool:
-        """Read the file again, regardless of its times; True if it holds another token than `rejected`."""
+        """Read the file again, regardless of its times; return True if it contains another token than `rejected`."""
         before = rejected or self._header
         if self._header == before:
             self._signature = None
@@ -235,7 +235,7 @@ class TokenFile(CredentialSource):
         signature = _signature(info)
         if signature == self._signature:
             return
-        # Non-blocking, and checked on the open file: a FIFO in its place would block the whole daemon.
+        # Opened as non-blocking and checked when open, because a FIFO instead of the file would block the daemon.
         descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             info = os.fstat(descriptor)

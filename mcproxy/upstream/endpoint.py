@@ -1,10 +1,10 @@
-"""One kube-apiserver: its address and TLS, its connection pool, and whether it takes requests.
+"""One kube-apiserver: its address and TLS, its connection pool, and its health.
 
-A reload keeps it, with the pool, the health and the count of requests in flight, unless a setting that its connections
-depend on has changed (`connection_key`). Name, weight and `disabled` are updated in place.
+A reload keeps an endpoint with its pool, its health and its count of requests in flight, unless a setting has changed
+on which its connections depend (`connection_key`). Name, weight and `disabled` are updated in place.
 
-A disabled endpoint gets no new requests but is still checked, so that its health is known when it is enabled. A removed
-one gets none either, and requests that wait for a connection to it go to other endpoints at once.
+A disabled endpoint gets no new requests, but is still checked, so that its health is known when it is enabled. A
+removed endpoint gets no new requests either, and requests that wait for a connection go to other endpoints at once.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _DEFAULT_PORTS = {"https": 443, "http": 80}
 
 
 class EndpointGone(ConnectFailed):
-    """The endpoint was removed or went out while a request waited for a connection; not a failure of the connection."""
+    """The endpoint was removed or went out while a request waited for a connection; no connection has failed."""
 
 
 class Endpoint:
-    """A live endpoint of one cluster. Only the pipeline changes `in_flight`, one up and one down for each request."""
+    """A live endpoint of one cluster. Only the pipeline changes `in_flight`, by one up and down for each request."""
 
     def __init__(
         self,
@@ -60,42 +60,42 @@ class Endpoint:
         data_tls: EndpointTLS | None,
         control_tls: EndpointTLS | None,
     ) -> None:
-        """`data_tls` and `control_tls` are None for an endpoint without TLS; `key` is compared by a reload,
-        and `setup` by processes that share the endpoint's health.
+        """`data_tls`, `control_tls`: None for an endpoint without TLS. `key`: compared at a reload. `setup`: compared
+        by processes that share the endpoint's health.
         """
         self.config = config
         self.connection_key = key
         self.setup = setup
         self.cluster_name = cluster.name
         self.keys = keys_of(cluster)
-        self.own_fields = () if config.scheme == "http" else own_fields(cluster)  # of the proxy's own requests
+        self.own_fields = () if config.scheme == "http" else own_fields(cluster)  # fields of the proxy's own requests
         self.path_prefix = config.path.encode()
         self.host_header = host_header(config)
         self.in_flight = 0
-        self.ready = False  # takes requests: healthy, and neither disabled nor removed
-        self.silent = False  # its failures were without a response: see `_note_silence`
-        self._answered_failure = False  # a check since the last success was answered, with a failure
-        self._silent_checks = 0  # in a row
+        self.ready = False  # whether it accepts requests: it is healthy, and neither disabled nor removed
+        self.silent = False  # whether checks fail without a response: see `_note_silence`
+        self._answered_failure = False  # whether a check since the last success got a response, which was a failure
+        self._silent_checks = 0  # number of checks in a row without a response
         self.health = HealthState(
             unhealthy_after=cluster.health_check.unhealthy_after, healthy_after=cluster.health_check.healthy_after
         )
-        self.check_seconds: float | None = None  # duration of the newest answered health check
+        self.check_seconds: float | None = None  # duration of the newest health check with a response
         self._log = EndpointLog(cluster.name, self.keys, self.health)
         self.check_soon: Callable[[], None] | None = None  # set by the health checker
-        self.publish_failure: Callable[[str], None] | None = None  # set if processes share the health
+        self.publish_failure: Callable[[str], None] | None = None  # set if processes share the endpoint's health
         self._connections = cluster.connections
         self._context = context
         self._data_tls = data_tls
         self._control_tls = control_tls
-        self._shares_connections = uses_own_certificate(cluster.identity)  # requests and control traffic
+        self._shares_connections = uses_own_certificate(cluster.identity)  # clients' and the proxy's own requests share
         self._since = context.reactor.seconds()
         self._configured_at = self._since  # the time of the last change of `disabled`
         self._removed = False
         self._once = LogOnce(_QUIET)
         self._pending = PendingRequests()  # requests that wait for a connection
-        self.trials = Trials()  # requests that were sent to it although it is out
+        self.trials = Trials()  # requests that were sent to this endpoint although it is out
         self._listeners: list[Callable[[Endpoint], None]] = []
-        #: The connections of requests, and those of control traffic: the same ones if they show the same certificate.
+        #: The pools for clients' and for the proxy's own requests; they are the same if both use the same certificate.
         self.pool: ConnectionPool = self._new_pool(self.connect)
         self.control_pool: ConnectionPool = self._new_control_pool()
 
@@ -105,17 +105,17 @@ class Endpoint:
 
     @property
     def connect_timeout(self) -> float:
-        """Seconds for a connection: name resolution, TCP and TLS."""
+        """Timeout of opening a connection in seconds, for name resolution, TCP and TLS."""
         return self._connections.connect_timeout
 
     @property
     def unchecked(self) -> bool:
-        """True if no check has had a result yet; it may be used while no endpoint is ready."""
+        """Whether no check has had a result yet; such an endpoint can be used while no endpoint is ready."""
         return self.health.status is Health.UNCHECKED and not self.config.disabled and not self._removed
 
     @property
     def may_be_tried(self) -> bool:
-        """Whether it is out but may serve, so that a request tries it if no endpoint is ready."""
+        """Whether the endpoint is out but may serve, so that a request tries it if no endpoint is ready."""
         health = self.health
         return health.status is Health.FAILED and health.may_serve and not self.config.disabled and not self._removed
 
@@ -126,7 +126,7 @@ class Endpoint:
 
     @property
     def load(self) -> int:
-        """Requests in flight, and those that wait for a connection."""
+        """The number of requests in flight or waiting for a connection."""
         return self.in_flight + len(self._pending)
 
     @property
@@ -136,13 +136,13 @@ class Endpoint:
 
     @property
     def shown_seconds(self) -> float:
-        """Seconds since the last change of the state shown to operators: the health, or that it is disabled."""
+        """Seconds since the last change of the state shown to operators: of the health or of `disabled`."""
         now = self._context.reactor.seconds()
         return now - (self._configured_at if self.config.disabled else max(self._since, self._configured_at))
 
     @property
     def state_cause(self) -> str:
-        """Why the endpoint is ready or not; constant while that does not change."""
+        """Why the endpoint is ready or not, without durations."""
         if self._removed:
             return "removed from the configuration"
         if self.config.disabled:
@@ -153,7 +153,7 @@ class Endpoint:
 
     @property
     def state_message(self) -> str:
-        """The same with its duration, for operators and Status messages."""
+        """`state_cause` with its duration, for operators and Status messages."""
         cause, seconds = self.state_cause, int(self.state_seconds)
         if self._removed or self.config.disabled or self.health.status is Health.UNCHECKED:
             return cause
@@ -164,7 +164,7 @@ class Endpoint:
     def subscribe(self, notify: Callable[[Endpoint], None]) -> Callable[[], None]:
         """Subscribe to changes of health and configuration, and to successful checks; the result unsubscribes.
 
-        Successful checks matter since a connection may have failed while the endpoint counted as ready.
+        Successful checks matter because a connection can have failed while the endpoint counted as ready.
         """
         self._listeners.append(notify)
 
@@ -195,9 +195,9 @@ class Endpoint:
     def open(self, *, lasting: bool = False, upgrade: bool = False, apart: bool = False) -> Deferred[ClientStream]:
         """Return a stream for a request on a new connection, or on one that becomes free (`ConnectionPool.open`).
 
-        The request counts in `load` until then. If the endpoint is out it waits for a second at most. Fails with
-        `net.connect_errors.ConnectError`: nothing was sent, so another endpoint can be tried; with `EndpointGone` if
-        the endpoint is removed or goes out meanwhile. Cancel it when the request is gone.
+        The request counts in `load` until then. If the endpoint is out, the request waits for a second at most. Fails
+        with `net.connect_errors.ConnectError`: nothing was sent, so another endpoint can be tried. Fails with
+        `EndpointGone` if the endpoint is removed or goes out meanwhile. Cancel it when the request is gone.
         """
         if self._removed:
             return fail(EndpointGone(self.state_message))
@@ -213,8 +213,8 @@ class Endpoint:
         raise ConnectTimeout(Cause(cause, CauseCode.NO_CONNECTION_IN_TIME))
 
     def connect(self, protocol: IProtocol, alpn: tuple[bytes, ...] = (HTTP1_1,)) -> Deferred[None]:
-        """Open a connection for requests that offers `alpn`; fails with `net.connect_errors.ConnectError`."""
-        if self._pending.releasing:  # the pool would open it for the next waiting request
+        """Open a connection for requests that offers `alpn`. Fails with `net.connect_errors.ConnectError`."""
+        if self._pending.releasing:  # the pool opens this connection for the next waiting request
             return fail(ConnectFailed(self.state_message))
         return self._connect(protocol, self._data_tls, alpn)
 
@@ -225,7 +225,7 @@ class Endpoint:
     def record_connect_failure(self, problem: ConnectError) -> None:
         """Count a connection that was refused, reset, timed out or not trusted as a failed check, and check soon.
 
-        It counts once, however many requests waited for the connection: over HTTP/2 they share it.
+        The failure counts once, however many requests waited for the connection, because over HTTP/2 they share it.
         """
         if self._removed or problem.recorded:
             return
@@ -238,13 +238,13 @@ class Endpoint:
         self.request_check()
 
     def record_failure_elsewhere(self, cause: str) -> None:
-        """Take the endpoint out since it refuses the connections of another process, which has requested a check."""
+        """Put the endpoint out, because it refuses the connections of another process, which has requested a check."""
         if not self._removed and self.health.status is Health.READY:
             self.silent = True
             self._status_changed(self.health.failed_elsewhere(cause))
 
     def request_check(self) -> None:
-        """Schedule an early check: a request failed, perhaps for a cause of its own."""
+        """Schedule an early check after the failure of a request, which may have another cause."""
         if self.check_soon is not None:
             self.check_soon()
 
@@ -257,7 +257,7 @@ class Endpoint:
     ) -> None:
         """Count the result of a health check.
 
-        `failure` is None or the cause; `silent`: there was no answer at all; `refused`: it was 401 or 403;
+        `failure`: the cause, or None. `silent`: there was no response. `refused`: the status was 401 or 403.
         `unconnected`: no connection could be opened.
         """
         fell_silent = self._note_silence(failure, silent=silent)
@@ -275,13 +275,13 @@ class Endpoint:
             self._notify()
         self._log.checked(failure, self.config)
         if fell_silent and not changed and health.status is Health.FAILED:
-            self._context.endpoint_out(self)  # it went out with an answer, and stopped answering only now
+            self._context.endpoint_out(self)  # the endpoint was out while it responded, and has now fallen silent
 
     def _note_silence(self, failure: str | None, *, silent: bool) -> bool:
-        """Update `silent` by the result of a check; return whether the endpoint fell silent with it.
+        """Update `silent` by the result of a check; return whether the endpoint has fallen silent with this check.
 
-        If some checks are answered ("not ready"), a late one does not make the endpoint silent, since it may just be
-        busy: then it takes as many silent checks in a row as take an endpoint out.
+        If some checks get a response ("not ready"), a late one does not make the endpoint silent, because it may just
+        be busy. Then it has to miss as many checks in a row as put an endpoint out.
         """
         if failure is None or not silent:
             self._answered_failure = failure is not None
@@ -305,7 +305,7 @@ class Endpoint:
         )
 
     def adopt_state(self, state: EndpointHealth, credential: object) -> None:
-        """Continue from the state of another process, which has logged it."""
+        """Continue from the state of another process, which has logged the state."""
         now = self._context.reactor.seconds()
         self.silent = state.silent
         self._answered_failure = state.answered_failure
@@ -319,13 +319,13 @@ class Endpoint:
 
     @property
     def pools(self) -> tuple[ConnectionPool, ...]:
-        """All connections."""
+        """The pools of all connections to the endpoint."""
         return (self.pool,) if self.control_pool is self.pool else (self.pool, self.control_pool)
 
     def renew_own_connections(self) -> None:
-        """Use new connections where they present the proxy's own client certificate, which has changed.
+        """Use new connections for requests with the proxy's own client certificate, because it has changed.
 
-        Running requests keep theirs.
+        Running requests keep their connections.
         """
         old = self.control_pool
         if self.pool is old:
@@ -342,7 +342,7 @@ class Endpoint:
         return self._context.pool_factory(connect, settings, protocol, self._protocol_violated)
 
     def _protocol_violated(self, cause: str) -> None:
-        """Log that an HTTP/2 connection has ended because the API server broke the protocol, or was silent."""
+        """Log that an HTTP/2 connection has ended because the API server violated the protocol, or was silent."""
         if self._once.allows(now=self._context.reactor.seconds()):
             log.warn(
                 "an HTTP/2 connection to an endpoint was ended",
@@ -354,12 +354,12 @@ class Endpoint:
         self.request_check()
 
     def close(self) -> None:
-        """Close idle connections; those with a running request close after it."""
+        """Close idle connections at once, and busy ones after their requests."""
         for pool in self.pools:
             pool.close()
 
     def remove(self) -> None:
-        """Take no more requests, since a reload removed the endpoint. Running ones continue."""
+        """Accept no more requests, because a reload has removed the endpoint. Running requests continue."""
         self._removed = True
         self._update_ready()
         self.close()
@@ -369,7 +369,7 @@ class Endpoint:
     def _connect(self, protocol: IProtocol, tls: EndpointTLS | None, alpn: tuple[bytes, ...]) -> Deferred[None]:
         try:
             settings = None if tls is None else tls.client_tls()
-        except ValueError as error:  # configured certificates were checked at load; an exec plugin's are new
+        except ValueError as error:  # only an exec plugin's certificate, because configured ones were checked at load
             return fail(
                 TLSError(Cause(f"the certificates for {self.name} cannot be used: {error}", CauseCode.OWN_CERTIFICATE))
             )
@@ -411,15 +411,15 @@ class Endpoint:
         self._notify()
 
     def _drop_connections(self) -> None:
-        """Give the present connections no more requests: if the machine or its network is gone, no peer closes them.
+        """Send no more requests on the present connections, which no peer closes if the machine or network is gone.
 
-        When the endpoint is back, a request that cannot be repeated must not use one of them.
+        When the endpoint returns, a request that cannot be repeated must not use one of these connections.
         """
         for pool in self.pools:
             pool.renew()
 
     def _fail_waiting(self) -> None:
-        """Fail the requests that wait for a connection: nothing was sent, so they go to other endpoints at once."""
+        """Fail the requests that wait for a connection; nothing was sent, so they go to other endpoints at once."""
         self._pending.release(lambda: EndpointGone(self.state_message))
 
     def _notify(self) -> None:
@@ -444,7 +444,7 @@ def is_unchecked(endpoint: Endpoint) -> bool:
 
 
 def host_header(config: model.EndpointConfig) -> bytes:
-    """Return the Host header's value: host, in brackets if IPv6, and the port unless it is the scheme's own."""
+    """Return the value of the Host header: the host, in brackets if IPv6, and the port unless it is the default."""
     host = config.host if config.host.isascii() else config.host.encode("idna").decode()
     if ":" in host:
         host = f"[{host}]"

@@ -1,7 +1,7 @@
-"""Log lines about one endpoint's health: it went out, the cause has changed, it takes requests again.
+"""Logs changes of an endpoint's health: it went out, the cause has changed, it accepts requests again.
 
-Each process with the endpoint writes these lines; by `log_subject` and `log_state` only the first one is logged
-(`daemon.processes.common_log`).
+Every process with the endpoint writes these lines; `log_subject` and `log_state` ensure that only the first of equal
+lines is logged (`daemon.processes.common_log`).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class EndpointLog:
         self.logged()
 
     def logged(self) -> None:
-        """Note that the endpoint's present status and cause are in the log."""
+        """Note that the endpoint's present status and cause were logged."""
         self._cause = self._health.cause
-        self._other_cause = ""  # of the newest checks
-        self._other_causes = 0  # checks in a row with it
+        self._other_cause = ""  # the cause of the newest checks, if it differs from the logged one
+        self._other_causes = 0  # number of checks in a row with this cause
 
     def checked(self, failure: str | None, config: model.EndpointConfig) -> None:
-        """Log another cause of an endpoint that is out, after as many checks in a row as take an endpoint out.
+        """Log a new cause of an endpoint that is out, after as many checks in a row as put an endpoint out.
 
-        If an API server comes back with another certificate, for example, the cause in the first line is outdated.
+        For example, if an API server returns with another certificate, the cause in the first line is outdated.
         """
         health = self._health
         if failure is None or health.status is not Health.FAILED or failure == self._cause:
@@ -47,7 +47,7 @@ class EndpointLog:
             self.status(config, False, "cause", failure)
 
     def status(self, config: model.EndpointConfig, ready: bool, *what: str) -> None:
-        """Log the present status and its cause. `ready`: it takes requests; `what`: "cause", or another cause."""
+        """Log the present status and its cause. `ready`: it accepts requests. `what`: "cause", or another cause."""
         self.logged()
         name, cluster, cause = config.name, self._cluster, self._health.cause
         subject = ("endpoint", cluster, config.url, *what[:1])

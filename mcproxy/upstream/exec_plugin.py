@@ -1,11 +1,11 @@
-"""The credential of an exec plugin, which is run when first needed, again before it expires, and after a 401.
+"""The credential of an exec plugin: runs the plugin on first use, before the credential expires, and after a 401.
 
-One run is in flight at a time, shared by all requests that wait. While a credential is valid it is used, and the next
-one is fetched in the background; requests wait only if it has expired or there is none. After a failed run, a short
-pause keeps a broken plugin from being started for every request.
+Only one run is in flight at a time, shared by all requests that wait. A valid credential is used while the next one is
+fetched in the background; requests wait only if the credential has expired or if there is none. After a failed run, a
+short pause prevents that a broken plugin is started for every request.
 
-A plugin has its configuration and the issuer's response, and some print both to stderr when they fail. In the log,
-text that looks like a secret is replaced (`redacted`); the rest stays, for operators. Clients get none of it.
+A plugin knows its configuration and the issuer's response, and some plugins print both to stderr when they fail. In the
+log, text that looks like a secret is replaced (`redacted`); the rest stays, for operators. Clients never see this text.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from mcproxy.upstream.credentials import CredentialError, CredentialSource, bear
 from mcproxy.upstream.exec_process import PluginNotFound, PluginProblem, PluginRunner
 from mcproxy.upstream.tls import ClientCertificate
 
-# The exec credential plugin protocol of client-go: encoding of the input, parsing of the output.
+# The exec credential plugin protocol of client-go: encodes the input and parses the output.
 #
 # Source: client.authentication.k8s.io v1 and v1beta1 (KEP-541; k8s.io/client-go/plugin/pkg/client/auth/exec).
 # Nothing here runs a process or reads a clock; times are seconds since the epoch.
 
-_MOST_YAML = 256 * 1024  # bytes; a token and a certificate have some thousand
+_MOST_YAML = 256 * 1024  # maximum of bytes; a token and a certificate have some thousand
 
 
 @dataclass(frozen=True, slots=True)
 class ExecStatus:
-    """A plugin's output. `expires` is in seconds since the epoch; None: valid until it is refused."""
+    """A plugin's output. `expires`: in seconds since the epoch; None: the credential is valid until it is refused."""
 
     header: bytes | None = field(repr=False)
     certificate: ClientCertificate | None
@@ -75,7 +75,7 @@ def _cluster_info(cluster: model.ClusterConfig) -> dict[str, Any]:
 
 
 def parse_exec_credential(output: bytes, plugin: model.ExecPlugin) -> ExecStatus:
-    """Parse a plugin's output. Raises `CredentialError`, whose text never contains the output."""
+    """Parse a plugin's output. Raises `CredentialError`, whose message never contains the output."""
     origin = f"the exec plugin {plugin.command}"
     document = _document(output, origin)
     if not isinstance(document, dict) or document.get("kind") != "ExecCredential":
@@ -94,7 +94,7 @@ def parse_exec_credential(output: bytes, plugin: model.ExecPlugin) -> ExecStatus
 
 
 def _document(output: bytes, origin: str) -> Any:
-    """Decode JSON, or YAML if it does not begin as a JSON object, which is how client-go distinguishes them."""
+    """Decode JSON, or YAML if the output does not begin as a JSON object; client-go distinguishes them in this way."""
     try:
         if not output.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
             output = _yaml_as_json(output, origin)
@@ -104,8 +104,8 @@ def _document(output: bytes, origin: str) -> Any:
 
 
 def _yaml_as_json(output: bytes, origin: str) -> bytes:
-    """Raises CredentialError and ValueError."""
-    import yaml  # imported here: it takes a megabyte, which only a daemon with such a plugin needs
+    """Convert YAML to JSON. Raises CredentialError and ValueError."""
+    import yaml  # imported here because it takes a megabyte, and only daemons with such a plugin need it
 
     from mcproxy.kube import yaml_nodes
 
@@ -125,7 +125,7 @@ def _text(status: dict[str, Any], key: str, origin: str) -> str:
         return ""
     if not isinstance(value, str):
         raise CredentialError(f"{origin}: status.{key} is not a string")
-    if not value.isascii():  # tokens, PEM and times are ASCII; JSON may hold half a surrogate pair
+    if not value.isascii():  # tokens, PEM and times are ASCII; JSON can contain half a surrogate pair
         raise CredentialError(f"{origin}: status.{key} has other characters than ASCII")
     return value
 
@@ -163,24 +163,24 @@ def _expiry(status: dict[str, Any], origin: str) -> float | None:
 
 log = Logger(__name__)
 
-_TIMEOUT = 30.0  # seconds for one run; cloud plugins sometimes take ten
+_TIMEOUT = 30.0  # maximum of seconds for one run; cloud plugins sometimes take ten
 _PAUSE = 5.0  # seconds between runs after a failure, and between runs forced by a 401
-_MAX_COMPLAINT = 200  # characters of a plugin's stderr that are logged
-_EARLY = 60.0  # a credential is renewed this many seconds before it expires, or at four fifths of its life
+_MAX_COMPLAINT = 200  # maximum of characters of a plugin's stderr that are logged
+_EARLY = 60.0  # a credential is renewed this many seconds before it expires, or at four fifths of its lifetime
 
 MASK = "***"
 
-#: Complaints that may come from a HOME that cannot be written.
+#: Texts on stderr that may be caused by a HOME that is not writable.
 _ABOUT_FILES = re.compile(r"(?i)home|cache|permission|read-only|no such file|not a directory|mkdir|folder")
 
-_SHORTEST = 6  # characters of a configured value that is masked wherever it occurs; shorter ones would mask words
+_SHORTEST = 6  # minimum length of a configured value that is masked everywhere; shorter ones would mask words
 
 _SECRET_WORD = (
     r"(?:token|secret|passw(?:or)?d|passphrase|pwd|credentials?|api[_-]?key|private[_-]?key|assertion|sig|code)"
 )
 _FLAG = re.compile(rf"--?[\w-]*{_SECRET_WORD}[\w-]*", re.IGNORECASE)
 _PATTERNS = (
-    # a JWT, and anything else in base64 or hex that is too long for a word, a path's part or a UUID
+    # a JWT, and other text in base64 or hex that is too long for a word, a part of a path or a UUID
     re.compile(r"eyJ[\w-]+(?:\.[\w-]*)*"),
     re.compile(r"(?<![\w/+=.-])(?=[\w+=-]*\d)(?=[\w+=-]*[A-Za-z])[\w+=-]{37,}"),
     # NAME=VALUE, "name": "value", --name value, for names of secrets
@@ -204,8 +204,8 @@ class ExecCredentials(CredentialSource):
         clock: IReactorTime,
         runner: PluginRunner,
     ) -> None:
-        """`clock` is a reactor, also for the time of day; `configured` is the client certificate if the plugin gives
-        none.
+        """`clock`: a reactor, also for the time of day. `configured`: the client certificate to use if the plugin
+        returns none.
         """
         self._plugin = plugin
         self._cluster_name = cluster.name
@@ -215,7 +215,7 @@ class ExecCredentials(CredentialSource):
         self._runner = runner
         self._status: ExecStatus | None = None
         self._renew_at: float | None = None
-        self._outdated = False  # the cluster answered 401 to the credential in `_status`
+        self._outdated = False  # whether the cluster responded with 401 to the credential in `_status`
         self._run_not_before = 0.0
         self._error: CredentialError | None = None
         self._running: Deferred[None] | None = None
@@ -257,7 +257,7 @@ class ExecCredentials(CredentialSource):
         return status.header
 
     async def ready(self) -> None:
-        """Wait for a run of the plugin unless the credential is still good; raises `CredentialError`."""
+        """Wait for a run of the plugin unless the credential is still valid. Raises `CredentialError`."""
         if self.is_ready:
             return
         self._run_if_due()
@@ -274,7 +274,7 @@ class ExecCredentials(CredentialSource):
             raise self._error
 
     def invalidate(self, rejected: bytes | None = None) -> bool:
-        """Run the plugin again before the next request, unless it was run for a 401 just before."""
+        """Run the plugin again before the next request, unless it has just run because of a 401."""
         if self._status is None:
             return False
         if rejected is not None and rejected != self._status.header:
@@ -347,7 +347,7 @@ class ExecCredentials(CredentialSource):
         if not isinstance(error, CredentialError):
             error = CredentialError(f"exec plugin: {type(error).__name__}")
         self._error = error
-        self._outdated = False  # the old one may still work: the 401 may have been the cluster's fault
+        self._outdated = False  # the old credential may still work, because the 401 may have been the cluster's fault
         self._run_not_before = self._clock.seconds() + _PAUSE
         log.error(
             "the credential plugin of a cluster failed",
@@ -369,14 +369,14 @@ class ExecCredentials(CredentialSource):
 
 
 def _command(plugin: model.ExecPlugin) -> str:
-    """Return the command to run: a path is relative to the file that named it, a bare name is looked up on PATH."""
+    """Return the command to run: a path is relative to the file that contains it; a bare name is looked up in PATH."""
     if os.sep in plugin.command:
         return os.path.join(plugin.working_dir or "", plugin.command)
     return shutil.which(plugin.command) or plugin.command
 
 
 def _end(status: int) -> str:
-    """Describe how a plugin ended; a status below 0 is a signal's number, as in `subprocess`."""
+    """Describe how a plugin ended; a negative status is a signal's number, as in `subprocess`."""
     if status >= 0:
         return f"ended with status {status}"
     name = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
@@ -385,8 +385,8 @@ def _end(status: int) -> str:
 
 
 def _home_problem(home: str | None, complaint: str) -> str:
-    """Return what is wrong with a plugin's HOME, where many keep a cache; "" if nothing is, or the complaint is about
-    something else.
+    """Return the problem of a plugin's HOME, in which many plugins keep a cache; "" if there is none, or if the text on
+    stderr has another cause.
     """
     if (complaint and not _ABOUT_FILES.search(complaint)) or (home and os.access(home, os.W_OK | os.X_OK)):
         return ""

@@ -1,8 +1,8 @@
-"""Runs exec credential plugins: each in a thread that waits for it, a few at a time, with bounded time and output.
+"""Runs exec credential plugins as processes, a few at a time, with bounded time and output.
 
-It uses a thread and `subprocess` rather than `reactor.spawnProcess`: the latter forks the whole daemon in the reactor
-thread and depends on the owner of SIGCHLD, while `subprocess` starts the child with vfork and a thread can simply wait.
-The threads are not the reactor's pool, so that slow plugins never delay DNS lookups.
+A thread waits for each plugin. `reactor.spawnProcess` is not used: it forks the whole daemon in the reactor thread and
+depends on the owner of SIGCHLD, while `subprocess` starts the child with vfork and a thread can simply wait. The
+threads are not from the reactor's pool, so that slow plugins never delay DNS lookups.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from twisted.python.failure import Failure
 from mcproxy.net.daemon_thread import in_daemon_thread
 
 _MAX_OUTPUT = 1024 * 1024
-_MAX_COMPLAINT = 2000  # characters
+_MAX_COMPLAINT = 2000  # maximum of characters
 
 
 class PluginProblem(Exception):
-    """A plugin could not be run to its end; str() is a sentence without secrets."""
+    """A plugin could not be run to its end; the message is a sentence without secrets."""
 
 
 class PluginNotFound(PluginProblem):
@@ -38,7 +38,7 @@ class PluginNotFound(PluginProblem):
 
 @dataclass(frozen=True, slots=True)
 class PluginResult:
-    """`complaint` is the last line that a plugin wrote to stderr; it may hold secrets."""
+    """The output of a plugin. `complaint`: its last line on stderr, which may contain secrets."""
 
     exit_status: int
     output: bytes = field(repr=False)
@@ -46,7 +46,7 @@ class PluginResult:
 
 
 class PluginRunner:
-    """Runs at most `parallel` plugins at once; further ones wait their turn."""
+    """Runs at most `parallel` plugins at the same time; further plugins wait."""
 
     def __init__(self, reactor: IReactorFromThreads, *, parallel: int = 4) -> None:
         self._reactor = reactor
@@ -57,15 +57,15 @@ class PluginRunner:
     def run(
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None, timeout: float
     ) -> Deferred[PluginResult]:
-        """Run `argv` with the daemon's environment and `env` on top; `timeout` is in seconds.
+        """Run `argv` with the daemon's environment, overridden by `env`; `timeout` is in seconds.
 
         Fails with `PluginProblem`. The child's stdin is empty, and it and its children are killed at the timeout.
         """
         return self._slots.run(self._in_thread, list(argv), dict(env), cwd, timeout)
 
     def close(self) -> None:
-        """Kill running plugins when the daemon ends: they have sessions of their own, which Ctrl-C does not reach."""
-        self._closed.set()  # first: a thread that has just started a plugin checks this after adding it to the set
+        """Kill running plugins when the daemon ends; they have separate sessions, which Ctrl-C does not reach."""
+        self._closed.set()  # first, because a thread checks it after it has added a started plugin to the set
         for process in list(self._running):
             _kill(process)
 
@@ -99,7 +99,7 @@ def _run(
             stderr=subprocess.PIPE,
             env={**os.environ, **env},
             cwd=cwd,
-            start_new_session=True,  # so that the plugin's own children can be ended with it
+            start_new_session=True,  # so that the plugin's children can be killed together with it
         )
     except FileNotFoundError:
         raise PluginNotFound(f"the command {argv[0]} was not found") from None
@@ -124,7 +124,7 @@ def _run(
 
 
 def _read(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bytes]:
-    """Read both streams to their end; raises `TimeoutError`, and `PluginProblem` for too much output."""
+    """Read both streams to their end. Raises `TimeoutError`, and `PluginProblem` for too much output."""
     assert process.stdout is not None
     assert process.stderr is not None
     kept = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
@@ -147,7 +147,7 @@ def _read(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, byt
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a process and its children, unless it was reaped: its id could belong to another process by then."""
+    """Kill a process and its children, unless it was reaped, because then its id can belong to another process."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

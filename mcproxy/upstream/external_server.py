@@ -1,7 +1,7 @@
-"""A server outside all clusters that the proxy calls itself: a TokenReview webhook, an OIDC issuer.
+"""A server outside of all clusters to which the proxy sends requests: a TokenReview webhook, an OIDC issuer.
 
-It is called as a cluster is, with the same client (`control`): chain and name are verified, responses are bounded, no
-redirect is followed. There are no health checks.
+The requests use the same client as requests to clusters (`control`): chain and name are verified, responses are
+bounded, redirects are not followed. There are no health checks.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class ExternalServer:
         credentials: model.Credentials = _NO_CREDENTIALS,
         context: UpstreamContext,
     ) -> None:
-        """`name` is for log lines about its credential. Raises `CredentialError` for one that can never be sent."""
-        bare = replace(endpoint, path="")  # each request names its whole path
+        """`name`: for log lines about the credential. Raises `CredentialError` if the credential can never be sent."""
+        bare = replace(endpoint, path="")  # each request contains its whole path
         cluster = model.ClusterConfig(
             name=name,
             endpoints=(endpoint,),
@@ -76,15 +76,15 @@ class ExternalServer:
 def split_url(url: str) -> tuple[model.EndpointConfig, str]:
     """Split an absolute https URL into its server, and path and query.
 
-    Raises ValueError, with a sentence that can follow the URL, for anything else: another scheme, a user, characters
-    other than visible ASCII. A fragment is dropped.
+    Raises ValueError, with a sentence that can follow the URL, for another scheme, a user, or characters other than
+    visible ASCII. A fragment is dropped.
     """
     if len(url) > _MAX_URL or not url.isascii() or not url.isprintable() or " " in url:
         raise ValueError(f"is not a URL of at most {_MAX_URL} visible characters")
     try:
         parts = urlsplit(url)
         port = parts.port
-    except ValueError:  # brackets without an address, or an invalid port
+    except ValueError:  # the URL has brackets without an address, or an invalid port
         raise ValueError("has no valid address or port") from None
     if parts.scheme != "https" or not parts.hostname or "@" in parts.netloc:
         raise ValueError("is not an absolute https URL without a user")

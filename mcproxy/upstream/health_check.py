@@ -1,13 +1,13 @@
-"""One health check: its request, its connection, and the meaning of the answer.
+"""One health check of an endpoint: its request, its connection, and the meaning of the response.
 
-Over HTTP/1.1 each check has a new connection, which it closes as soon as the result is known. Over HTTP/2 it shares one
-with requests, but its result is about the endpoint and not about that connection: if the connection ends, the stream is
-refused, or the answer takes long, the check is also made over a new connection, and the first answer counts. A
-connection that received nothing meanwhile gets no further request, and ends unless its peer answers a PING
-(`ClientStream.doubt`).
+Over HTTP/1.1 each check opens a new connection, and closes it as soon as the result is known. Over HTTP/2 it shares a
+connection with requests, but its result must concern the endpoint rather than that connection. So if the connection
+ends, the stream is refused, or the response is late, the check is also made over a new connection, and the first
+response counts. A connection that has received no bytes meanwhile gets no further request, and ends unless its peer
+answers a PING (`ClientStream.doubt`).
 
-The time for an answer begins when the connection is open: a slow opening, for example because one of several addresses
-fails, does not make the endpoint unhealthy. The opening has the same time in addition.
+The timeout of the response begins when the connection is open: a slow opening, for example because one of several
+addresses fails, does not make the endpoint unhealthy. The opening has the same timeout in addition.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from mcproxy.upstream.endpoint import Endpoint
 if TYPE_CHECKING:
     from mcproxy.http.client_stream import ClientStream
 
-_MAX_BYTES = 64 * 1024  # of a response; those of health endpoints are much shorter
+_MAX_BYTES = 64 * 1024  # maximum of bytes of a response; responses of health endpoints are much shorter
 _USER_AGENT = b"User-Agent: mcproxy-health/%b\r\n" % __version__.encode()
 
 Answer = tuple[int, bytes]
-"""The status, and the body unless the status is 2xx."""
+"""The status code, and the body unless the code is 2xx."""
 
 
 _NOT_HTTP = Cause("answered something that is not HTTP", CauseCode.NOT_HTTP)
 _CLOSED = Cause("closed the connection without an answer", CauseCode.BROKEN_OFF)
 _RESET = Cause("connection reset before an answer", CauseCode.BROKEN_OFF)
 _ENDLESS = Cause("answered with an endless head", CauseCode.OTHER_ANSWER)
-_STOOD_STILL = 1.0  # a timeout that fires so many seconds late is the fault of this process
+_STOOD_STILL = 1.0  # if a timeout fires this many seconds late, this process was stopped or blocked
 
 
 class CheckError(Exception):
-    """A check got no usable answer; `cause` is a sentence for operators."""
+    """A check got no usable response; `cause` is a sentence for operators."""
 
     def __init__(self, cause: str) -> None:
         super().__init__(cause)
@@ -56,7 +56,7 @@ class CheckError(Exception):
 
 
 class StoodStill(CheckError):
-    """A check had no answer in time, and this process may be the cause: it was stopped meanwhile."""
+    """A check got no response in time, perhaps because this process was stopped meanwhile."""
 
 
 async def get_health(
@@ -68,10 +68,10 @@ async def get_health(
     timeout: float,
     new_connection: bool,
 ) -> Answer:
-    """GET `path` at the endpoint over a new connection, or over any, and after half of `timeout` also over a new one.
+    """GET `path` from the endpoint over a new connection, or over any one and after half of `timeout` also a new one.
 
-    `timeout`, in seconds, limits the time for an answer once a connection is open, and before that the time for the
-    connection, unless the cluster's `connectTimeout` is shorter. Raises CheckError and
+    `timeout` (seconds) limits the time for a response after a connection is open. Before that it limits the time for
+    the connection, unless the cluster's `connectTimeout` is shorter. Raises CheckError and
     `net.connect_errors.ConnectError`.
     """
     target = endpoint.path_prefix + path.encode()
@@ -112,7 +112,7 @@ async def get_health(
     if stream is None:
         try:
             return await over_new_connection(pool.open_own(Use.SHORT))
-        except CheckError:  # waiting requests of clients may have filled the connection, or caused its end
+        except CheckError:  # requests of clients may have filled the shared connection, or caused its end
             return await over_new_connection(pool.open_apart())
     return await _FirstAnswer(
         send(stream), lambda: Deferred.fromCoroutine(over_new_connection(pool.open_apart())), clock, timeout / 2
@@ -120,7 +120,7 @@ async def get_health(
 
 
 class _Limit:
-    """The time limit of one step of a check; then `problem` is raised, or StoodStill if the timer fires late."""
+    """The timeout of one step of a check. It raises `problem`, or StoodStill if its timer fires late."""
 
     __slots__ = ("_begun", "_clock", "_problem", "_seconds")
 
@@ -131,7 +131,7 @@ class _Limit:
         self._begun: float = clock.seconds()
 
     def of(self, work: Deferred[Any]) -> Deferred[Any]:
-        """Return `work`, which is cancelled when the time is over."""
+        """Return `work`; cancel it at the timeout."""
         return work.addTimeout(self._seconds, self._clock, self._ended)
 
     def _ended(self, result: Any, seconds: float) -> Any:
@@ -143,7 +143,7 @@ class _Limit:
 
 
 class _NotOverHTTP2(CheckError):
-    """The endpoint answers the check only over HTTP/1.1."""
+    """The endpoint responds to the check only over HTTP/1.1."""
 
 
 async def _answer(response: ControlStream) -> Answer:
@@ -168,9 +168,9 @@ async def _answer(response: ControlStream) -> Answer:
 
 
 class _FirstAnswer:
-    """The first answer of two attempts; if neither has one, the last failure.
+    """Makes two attempts, and returns the first response, or the last failure if there is none.
 
-    The second attempt begins when the first has failed, or has no answer after `patience` seconds.
+    The second attempt begins when the first has failed, or has no response after `patience` seconds.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class _FirstAnswer:
         self.result: Deferred[Answer] = Deferred(lambda _: self._stop())
         self._second = second
         self._running: list[Deferred[Answer]] = []
-        self._begun = False  # the second attempt
+        self._begun = False  # whether the second attempt has begun
         self._late = clock.callLater(patience, self._begin_second)
         self._follow(first)
 
@@ -200,7 +200,7 @@ class _FirstAnswer:
             self.result.callback(answer)
 
     def _failed(self, failure: Failure, attempt: Deferred[Answer]) -> None:
-        if attempt not in self._running:  # it was cancelled
+        if attempt not in self._running:  # the attempt was cancelled
             return
         self._running.remove(attempt)
         if not self._begun:
@@ -217,14 +217,14 @@ class _FirstAnswer:
 
 
 def is_refused(status: int) -> bool:
-    """Return whether the credential was refused; then the API server's health is unknown."""
+    """Return whether the status shows a refused credential; then the API server's health is unknown."""
     return status in (401, 403)
 
 
 def failure_message(status: int, body: bytes, path: str) -> Cause | None:
-    """Return why this answer means that the endpoint is not ready, for operators; None for 2xx.
+    """Return why a response means that the endpoint is not ready, for operators; None for 2xx.
 
-    A kube-apiserver lists its checks line by line, the failed ones as ``[-]etcd failed: reason withheld``.
+    A kube-apiserver lists its checks line by line; a failed one is ``[-]etcd failed: reason withheld``.
     """
     if 200 <= status < 300:
         return None

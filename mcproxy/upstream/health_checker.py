@@ -2,13 +2,13 @@
 
 Each endpoint is checked at once, then every `interval` seconds with a jitter of 10 % (so that many proxies do not
 synchronize), and early after a request could not connect. If `/readyz` does not exist (404), `/healthz` is used. After
-a 401 or 403 the next check follows after one second, for 30 seconds: the API server may just be starting. A check that
-timed out while this process was stopped (SIGSTOP, a suspended machine) does not count and is repeated. An early check,
-after a request failed, opens a new connection: an API server that answers over existing connections but accepts no new
-ones is not healthy.
+a 401 or 403 the next check follows after one second, for 30 seconds, because the API server may just be starting. A
+check that timed out while this process was stopped (SIGSTOP, a suspended machine) does not count, and is repeated. An
+early check after a failed request opens a new connection: an API server that responds over existing connections but
+accepts no new ones is not healthy.
 
-If a check of an endpoint that was never ready has no answer, it is repeated once with ten times as much time: an
-overloaded API server that answers then has started, and may serve (`Cluster.last_resort`).
+If a check of an endpoint that was never ready gets no response, it is repeated once with ten times the timeout. An
+overloaded API server that responds in this time has started, and may serve (`Cluster.last_resort`).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from mcproxy.upstream.upstream_context import UpstreamContext
 log = Logger(__name__)
 
 _JITTER = 0.1
-_MIN_GAP = 1.0  # seconds between the starts of two checks, however many requests fail to connect
-_LATE_FACTOR = 10  # times `timeout`: the limit for an answer that shows that the endpoint has started
+_MIN_GAP = 1.0  # minimum of seconds between the starts of two checks, however many requests fail to connect
+_LATE_FACTOR = 10  # multiple of `timeout` within which a response shows that the endpoint has started
 _OLDER_PATH = {"/readyz": "/healthz"}  # for Kubernetes before 1.16, and other API servers
 
 
@@ -54,7 +54,7 @@ class HealthChecker:
         self._checks: list[EndpointChecker] = []
         self.credentials = credentials
         self.settings = config.health_check
-        self.warned = False  # about a missing right
+        self.warned = False  # whether a warning about a missing right was logged
 
     def start(self) -> None:
         """Start checking all endpoints."""
@@ -83,7 +83,7 @@ class HealthChecker:
             self.warn_of_missing_right(failure)
 
     def warn_of_missing_right(self, cause: str) -> None:
-        """Log that the credential is not permitted to read the health; once, until it was permitted."""
+        """Log once that the credential lacks the right to read the health, until a check is permitted again."""
         if not self.warned:
             self.warned = True
             log.warn(
@@ -107,10 +107,10 @@ class EndpointChecker:
         self._next: IDelayedCall | None = None
         self._running: Deferred[None] | None = None
         self._stopped = True
-        self._repeat = False  # the last check had no result
-        self._requested = False  # an early check was requested
-        self._new_connection = False  # for the running check
-        self._refused_since: float | None = None  # when the unbroken series of refused checks began
+        self._repeat = False  # whether the last check had no result
+        self._requested = False  # whether an early check was requested
+        self._new_connection = False  # whether the running check uses a new connection
+        self._refused_since: float | None = None  # begin of the uninterrupted series of refused checks
         self._late_answer: Deferred[None] | None = None  # the wait for a late answer
 
     def start(self) -> None:
@@ -121,7 +121,7 @@ class EndpointChecker:
 
     def stop(self) -> None:
         self._stopped = True
-        if self._endpoint.check_soon == self._check_soon:  # unless a successor has taken over the endpoint
+        if self._endpoint.check_soon == self._check_soon:  # a successor has not taken over the endpoint
             self._endpoint.check_soon = None
         if self._next is not None:
             self._next.cancel()
@@ -221,7 +221,7 @@ class EndpointChecker:
         self._late_answer = None
 
     async def _authorization(self) -> bytes | None:
-        """Return the value of the Authorization header; None if there is none now: the check is sent without it."""
+        """Return the value of the Authorization header; None if there is none now, so the check is sent without it."""
         credentials = self._owner.credentials
         try:
             if not credentials.is_ready:
@@ -229,10 +229,10 @@ class EndpointChecker:
                 await waiting.addTimeout(self._owner.settings.timeout, self._context.reactor)
             return credentials.authorization()
         except (CredentialError, TimeoutError):
-            return None  # the source has logged it
+            return None  # the source of the credential has logged the error
 
     async def _send(self, authorization: bytes | None, timeout: float) -> tuple[int, bytes]:
-        """Send a check, and a second one if the credential was refused and there is a newer one."""
+        """Send a check; if the credential is refused and there is a newer one, send a second check."""
         status, body = await self._get_on_known_path(authorization, timeout)
         if status == 401 and self._owner.credentials.invalidate(authorization):
             authorization = await self._authorization()
@@ -242,7 +242,7 @@ class EndpointChecker:
         return status, body
 
     async def _get_on_known_path(self, authorization: bytes | None, timeout: float) -> tuple[int, bytes]:
-        """GET the health path, or the older one if the API server has only that."""
+        """GET the health path, or the older path if the API server has only that."""
         status, body = await self._get(self._path, authorization, timeout)
         older = _OLDER_PATH.get(self._path)
         if status == 404 and older is not None:

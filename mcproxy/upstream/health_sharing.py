@@ -1,16 +1,16 @@
-"""The health checks of a cluster whose results several processes share.
+"""Shares the results of a cluster's health checks between the processes of a daemon.
 
-The leader checks, as the only process of a daemon does (`health_checker`), and publishes each result. The others count
-the results as if they were their own, so that all reach the same states; a process that has no result yet adopts the
-whole state that the leader had after its newest one. So the next leader continues from the state of the former one, and
-one failed first check takes no ready endpoint out.
+The leader checks, as the only process of a daemon does (`health_checker`), and publishes each result. The other
+processes count the results as their own, so that all reach the same states. A process without a result yet adopts the
+whole state that the leader had after its newest result. So the next leader continues from the state of the former one,
+and one failed first check does not put a ready endpoint out.
 
-A result names its endpoint by cluster and URL, which stay when a reload renames an endpoint, and by the settings that
-its connections depend on (`setup`): while the processes change to a new configuration one after another, each ignores
-results of checks with other certificates than its own.
+A result identifies its endpoint by cluster and URL, which stay when a reload renames an endpoint, and by the settings
+on which its connections depend (`setup`). While the processes change to a new configuration one after another, each
+process ignores results of checks with other certificates than its own.
 
-Failed connections of requests count in the process where they failed. An endpoint that goes out in one process because
-it refuses connections goes out in all; if they timed out it does not, since that process may have been stopped.
+Failed connections of requests count in the process in which they failed. If an endpoint goes out in one process because
+it refuses connections, it goes out in all; if they timed out it does not, because that process may have been stopped.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from mcproxy.upstream.health_checker import HealthChecker
 from mcproxy.upstream.health_state import EndpointHealth, Health, HealthRecord
 from mcproxy.upstream.upstream_context import UpstreamContext
 
-_INTERVALS = 3  # check intervals after which a result is too old to adopt
+_INTERVALS = 3  # number of check intervals after which a result is too old to adopt
 _LEADERLESS = 15.0  # seconds; longer than the wait for a stopped leader
-_REQUEST_AGAIN = 1.0  # seconds without a result after which the leader may be asked again
+_REQUEST_AGAIN = 1.0  # seconds without a result after which a check can be requested from the leader again
 
 EndpointKey = tuple[str, str]
-"""The cluster's name and the endpoint's URL, with ``#2`` and so on if a cluster has the same URL several times."""
+"""The cluster's name and the endpoint's URL, with ``#2`` and so on if the cluster has the same URL several times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,24 +48,24 @@ class CheckResult:
     endpoint: EndpointKey
     setup: str
     credential: str
-    """A digest of the check's credential, from which the credential cannot be derived; equal for equal credentials."""
+    """A digest of the check's credential, equal for equal credentials; the credential cannot be derived from it."""
     failure: str | None
     silent: bool
     refused: bool
     unconnected: bool
     warned: bool
-    """Whether it was logged that the cluster's credential lacks the right to read the health."""
+    """Whether the missing right of the cluster's credential to read the health was logged."""
     after: EndpointHealth
 
     def aged(self, seconds: float) -> CheckResult:
-        """Return the same, `seconds` later."""
+        """Return the result as it is `seconds` later, with its periods extended."""
         health = self.after.health
         if health.refused_for is not None:
             health = replace(health, refused_for=health.refused_for + seconds)
         return replace(self, after=replace(self.after, health=health, since=self.after.since + seconds))
 
     def to_fields(self) -> dict[str, Any]:
-        """Return it as fields of a message in JSON."""
+        """Return the result as fields of a message in JSON."""
         health = self.after.health
         return {
             "cluster": self.endpoint[0],
@@ -105,12 +105,12 @@ class CheckResult:
             failure=None if failure is None else read_cause(failure, fields.get("failureCode", "")),
             silent=fields["silent"],
             refused=fields["refused"],
-            unconnected=fields.get("unconnected", False),  # missing from an older process
+            unconnected=fields.get("unconnected", False),  # a process of an older version does not send it
             warned=fields["warned"],
             after=EndpointHealth(
                 health=HealthRecord(
                     status=Health(after["status"]),
-                    cause=read_cause(after["cause"], after.get("code", "")),  # an older process sends no code
+                    cause=read_cause(after["cause"], after.get("code", "")),  # an older version sends no code
                     failures=after["failures"],
                     successes=after["successes"],
                     answered_ok=after["answeredOK"],
@@ -130,7 +130,7 @@ class HealthExchange(Protocol):
 
     @property
     def leads(self) -> bool:
-        """Whether this process is the leader, which works for all; may change at any time."""
+        """Whether this process is the leader, which works for all processes; this can change at any time."""
 
     @property
     def checks(self) -> bool:
@@ -140,35 +140,35 @@ class HealthExchange(Protocol):
         """Subscribe to changes of `leads` and `checks`."""
 
     def publish(self, result: CheckResult) -> None:
-        """Send all others the result of a check by this process."""
+        """Send the result of this process's check to all other processes."""
 
     def configured(self, config: model.Config) -> None:
-        """Forget the endpoints that `config`, now in force, does not have."""
+        """Forget the endpoints that are not in `config`, which is in force now."""
 
     def last(self, endpoint: EndpointKey, within: float) -> CheckResult | None:
-        """Return the newest result for an endpoint, from any process, with its times at present.
+        """Return the newest result for an endpoint, from any process, with its periods until now.
 
-        None if there is none of the last `within` seconds.
+        Returns None if there is no result from the last `within` seconds.
         """
 
     def on_result(self, endpoint: EndpointKey, notify: Callable[[CheckResult], None]) -> Callable[[], None]:
-        """Subscribe to the results that others publish for an endpoint."""
+        """Subscribe to the results that other processes publish for an endpoint."""
 
     def publish_failure(self, endpoint: EndpointKey, setup: str, cause: str) -> None:
-        """Notify all others that the endpoint has gone out here, since it refuses the connections of requests."""
+        """Notify all other processes that the endpoint is out here, because it refuses connections of requests."""
 
     def on_failure(self, endpoint: EndpointKey, notify: Callable[[str, str], None]) -> Callable[[], None]:
-        """Subscribe to such notices of others: `setup` and cause."""
+        """Subscribe to the notices of `publish_failure` from other processes, with `setup` and cause."""
 
     def request_check(self, endpoint: EndpointKey) -> None:
-        """Request an early check from the process that checks."""
+        """Request an early check from the process that makes the checks."""
 
     def on_check_request(self, endpoint: EndpointKey, notify: Callable[[], None]) -> Callable[[], None]:
         """Subscribe to other processes' requests for an early check."""
 
 
 class SharedHealthChecker(HealthChecker):
-    """The checks of one cluster: made here while this process is the leader, else received."""
+    """The checks of one cluster: this process makes them while it is the leader, and otherwise receives the results."""
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ class SharedHealthChecker(HealthChecker):
             endpoint: FollowedEndpoint(endpoint, key, self) for endpoint, key in zip(endpoints, keys, strict=True)
         }
         self._checking = False
-        self._credential: tuple[object, str] = (None, "")  # the newest one and its fingerprint
+        self._credential: tuple[object, str] = (None, "")  # the newest credential and its fingerprint
         self._unsubscribe: list[Callable[[], None]] = []
 
     def start(self) -> None:
@@ -217,7 +217,7 @@ class SharedHealthChecker(HealthChecker):
                 followed.follow()
 
     def use_credential(self, endpoint: Endpoint, authorization: bytes | None) -> None:
-        """Note the credential, with a value that other processes can compare."""
+        """Note the credential, with a fingerprint that other processes can compare."""
         certificate = self.credentials.certificate
         credential = (authorization, certificate)
         if credential != self._credential[0]:
@@ -246,17 +246,17 @@ class SharedHealthChecker(HealthChecker):
 
 
 class FollowedEndpoint:
-    """One endpoint whose checks another process makes, unless this one does."""
+    """One endpoint whose check results come from another process while this process does not check."""
 
     def __init__(self, endpoint: Endpoint, key: EndpointKey, owner: SharedHealthChecker) -> None:
         self.key = key
-        self.credential = ""  # of the newest check made here
+        self.credential = ""  # fingerprint of the credential of this process's newest check
         self._endpoint = endpoint
         self._owner = owner
         self._requested_at = float("-inf")
 
     def start(self) -> list[Callable[[], None]]:
-        """Adopt the known state and follow results; the returned function stops that."""
+        """Adopt the known state, and follow results until the returned functions are called."""
         self.follow()
         exchange = self._owner.exchange
         settings = self._owner.settings
@@ -277,7 +277,7 @@ class FollowedEndpoint:
         self._endpoint.check_soon = self._request_check
 
     def stop(self) -> None:
-        if self._endpoint.check_soon == self._request_check:  # unless a successor has taken over the endpoint
+        if self._endpoint.check_soon == self._request_check:  # a successor has not taken over the endpoint
             self._endpoint.check_soon = None
         if self._endpoint.publish_failure == self._publish_failure:
             self._endpoint.publish_failure = None
@@ -290,7 +290,7 @@ class FollowedEndpoint:
             self._endpoint.record_failure_elsewhere(cause)
 
     def _request_check(self) -> None:
-        """Ask once per result: any number of failed connections needs one check."""
+        """Request a check once per result, because any number of failed connections needs only one check."""
         now = self._owner.clock.seconds()
         if now >= self._requested_at + _REQUEST_AGAIN:
             self._requested_at = now
@@ -314,7 +314,7 @@ class FollowedEndpoint:
 
 
 def endpoint_keys(config: model.ClusterConfig) -> list[EndpointKey]:
-    """Return the keys of a cluster's endpoints, in their order."""
+    """Return the keys of a cluster's endpoints, in the order of the endpoints."""
     seen: Counter[str] = Counter()
     keys = []
     for endpoint in config.endpoints:
@@ -327,8 +327,8 @@ def endpoint_keys(config: model.ClusterConfig) -> list[EndpointKey]:
 def fingerprint(value: Any) -> str:
     """Return 32 hexadecimal digits, equal for equal values in every process of a daemon (unlike `hash()` and `repr`).
 
-    Values are those that configurations consist of. They contain secrets, so a fingerprint is not logged, and sent only
-    to the daemon's other processes.
+    The values are parts of configurations. They contain secrets, so a fingerprint is not logged, and it is sent only to
+    the daemon's other processes.
     """
     digest = blake2b(digest_size=16)
     _add(digest, value)
@@ -336,7 +336,7 @@ def fingerprint(value: Any) -> str:
 
 
 def _add(digest: Any, value: Any) -> None:
-    """Add a value with its type and length, so that no two values have the same bytes."""
+    """Add a value with its type and length to a digest, so that no two values have the same bytes."""
     if isinstance(value, model.Secret):
         _add(digest, ("secret", value.reveal()))
     elif isinstance(value, Enum):

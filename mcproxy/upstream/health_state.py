@@ -1,19 +1,19 @@
-"""Whether an endpoint takes requests, derived from the results of checks and connections. No clock, no I/O.
+"""Derives the health of an endpoint from the results of checks and connections. No clock, no I/O.
 
-The first answered check decides alone: an endpoint that has never been checked is neither ready nor out. After it, and
-as long as none was answered, it takes `unhealthy_after` failures in a row to go out and `healthy_after` successful
-checks in a row to come back. A connection that a request could not open counts as one failed check, at once, so that a
-dead endpoint goes out after a few requests instead of after a few intervals. A connection that opens resets only the
-count of these failures, and only checks bring an endpoint back: a kube-apiserver that answers requests but fails its
-readiness (as it does while it shuts down) must still go out.
+An endpoint that has never been checked is neither ready nor out. The first check with a response decides alone. After
+it, and as long as no check got a response, `unhealthy_after` failures in a row put the endpoint out, and
+`healthy_after` successful checks in a row make it ready. A connection that a request could not open counts at once as
+one failed check, so that a dead endpoint goes out after a few requests instead of a few intervals. A successful
+connection resets only the count of these failures. Only checks make an endpoint ready again: a kube-apiserver that
+serves requests but fails its readiness (as during its shutdown) must still go out.
 
-A check that is answered 401 or 403 is inconclusive. A kube-apiserver that has just started answers all requests 403,
-/readyz too, until it has read its roles (recorded from Kubernetes 1.36: for about one second), and would refuse
-impersonation to the proxy. So it is a failed check of an endpoint that has answered 200 to this credential before.
-Of any other endpoint it is inconclusive until there was no other result for `REFUSED_SECONDS`; then the credential
-evidently lacks the right to read the health, and the endpoint counts as alive.
+A kube-apiserver that has just started responds with 403 to all requests, also to /readyz, until it has read its roles
+(recorded from Kubernetes 1.36: for about one second), and would refuse impersonation to the proxy. So 401 or 403 is a
+failed check of an endpoint that has responded with 200 to this credential before. For any other endpoint the check is
+inconclusive until there was no other result for `REFUSED_SECONDS`. Then the credential evidently lacks the right to
+read the health, and the endpoint counts as alive.
 
-An endpoint that is out may still serve, like an overloaded one whose /readyz is late (`may_serve`).
+An endpoint that is out may still serve, such as an overloaded one whose /readyz is late (`may_serve`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import enum
 from dataclasses import dataclass
 
 REFUSED_SECONDS = 30.0
-"""Seconds of only 401 or 403 after which an endpoint that never answered 200 counts as alive."""
+"""Seconds of only 401 or 403 after which an endpoint that never responded with 200 counts as alive."""
 
 
 class Health(enum.Enum):
@@ -35,7 +35,7 @@ class Health(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthRecord:
-    """A `HealthState` from checks only, for another process: without the failed connections of requests."""
+    """The part of a `HealthState` that results from checks, for another process; it omits failed connections."""
 
     status: Health
     cause: str
@@ -43,7 +43,7 @@ class HealthRecord:
     successes: int
     answered_ok: bool
     refused_for: float | None
-    """The seconds since which all answers were 401 or 403; None: the newest one was not."""
+    """Seconds for which all responses have been 401 or 403; None: the newest response was another one."""
     may_serve: bool
 
 
@@ -56,14 +56,14 @@ class EndpointHealth:
 
     health: HealthRecord
     since: float
-    """Seconds since its status changed."""
+    """Seconds since the last change of the status."""
     silent: bool
     answered_failure: bool
     silent_checks: int
 
 
 class HealthState:
-    """The state machine of one endpoint. `cause` describes the newest failure, "" after a successful check.
+    """The state machine of one endpoint's health. `cause`: the newest failure, "" after a successful check.
 
     Each method that counts a result returns whether it changed `status`.
     """
@@ -85,24 +85,24 @@ class HealthState:
     def __init__(self, *, unhealthy_after: int, healthy_after: int) -> None:
         self.status = Health.UNCHECKED
         self.cause = ""
-        self.may_serve = False  # it was ready, if only late, and no connection has failed since
-        self._failures = 0  # checks, in a row
-        self._connect_failures = 0  # connections of requests, in a row
-        self._successes = 0  # checks, in a row
+        self.may_serve = False  # whether it was ready (perhaps too late), and no connection has failed since
+        self._failures = 0  # number of failed checks in a row
+        self._connect_failures = 0  # number of failed connections of requests in a row
+        self._successes = 0  # number of successful checks in a row
         self._unhealthy_after = unhealthy_after
         self._healthy_after = healthy_after
         self._credential: object = None
-        self._answered_ok = False  # to `_credential`
-        self._refused_since: float | None = None  # when the unbroken series of 401 and 403 began
+        self._answered_ok = False  # whether a check with `_credential` succeeded
+        self._refused_since: float | None = None  # begin of the uninterrupted series of 401 and 403
 
     @property
     def unhealthy_after(self) -> int:
-        """The number of failures in a row that takes the endpoint out."""
+        """The number of failures in a row that puts the endpoint out."""
         return self._unhealthy_after
 
     @property
     def went_out_by_connections(self) -> bool:
-        """Whether it is out, and failed connections of requests have contributed to that."""
+        """Whether the endpoint is out, and failed connections of requests have contributed to this."""
         return self.status is Health.FAILED and self._connect_failures > 0
 
     def set_thresholds(self, *, unhealthy_after: int, healthy_after: int) -> None:
@@ -111,20 +111,20 @@ class HealthState:
         self._healthy_after = healthy_after
 
     def use_credential(self, credential: object) -> None:
-        """Forget the answers to any other credential; `credential` is a value that can be compared by equality."""
+        """Forget the responses to any other credential; `credential` is any value that supports equality."""
         if credential != self._credential:
             self._credential = credential
             self._answered_ok = False
             self._refused_since = None
 
     def check_succeeded(self) -> bool:
-        """Count a check that was answered 2xx."""
+        """Count a check with a 2xx response."""
         self._answered_ok = True
         self._refused_since = None
         return self._succeeded()
 
     def check_refused(self, cause: str, now: float) -> bool:
-        """Count a check that was answered 401 or 403; `now` in seconds, of any clock."""
+        """Count a check with a 401 or 403 response; `now` in seconds, by any clock."""
         if self._answered_ok:
             return self.check_failed(cause)
         if self._refused_since is None:
@@ -140,7 +140,7 @@ class HealthState:
         return self._refused_since is not None and now - self._refused_since >= REFUSED_SECONDS
 
     def check_failed(self, cause: str, *, silent: bool = False, unconnected: bool = False) -> bool:
-        """Count a failed check; `silent`: it got no answer; `unconnected`: because it got no connection."""
+        """Count a failed check. `silent`: it got no response. `unconnected`: it got no connection."""
         self._failures += 1
         if unconnected:
             self.may_serve = False
@@ -153,21 +153,21 @@ class HealthState:
         return self._failed(cause, silent=True)
 
     def failed_elsewhere(self, cause: str) -> bool:
-        """Take the endpoint out by failed connections, since it refuses those of another process."""
+        """Put the endpoint out because of failed connections: it refuses those of another process."""
         self._connect_failures = max(self._connect_failures, self._unhealthy_after)
         self.may_serve = False
         return self._failed(cause, silent=True)
 
     def connect_succeeded(self) -> None:
-        """Reset the failed connections, since one was opened. Only a check brings an endpoint back."""
+        """Reset the count of failed connections, because one was opened. Only checks make an endpoint ready again."""
         self._connect_failures = 0
 
     def answered_late(self) -> None:
-        """Note a 2xx that came too late for a check: the endpoint has started, and may serve while it is out."""
+        """Note a 2xx that arrived too late for a check: the endpoint has started, and may serve while it is out."""
         self.may_serve = self._connect_failures == 0
 
     def record(self, now: float) -> HealthRecord:
-        """Return the record from which another process continues; `now` as for `check_refused`."""
+        """Return the record from which another process continues; `now`: as in `check_refused`."""
         return HealthRecord(
             status=self.status,
             cause=self.cause,
@@ -179,7 +179,7 @@ class HealthState:
         )
 
     def follow(self, credential: object, refused_for: float | None, now: float) -> None:
-        """Prepare to count another process's result: use its credential and the age of its refusals."""
+        """Prepare to count another process's result, by using its credential and the age of its refusals."""
         self.use_credential(credential)
         if refused_for is not None:
             self._refused_since = now - refused_for

@@ -1,8 +1,8 @@
 """The proxy's own identity towards a cluster: certificates of connections, header fields of its own requests.
 
-Its own requests are health checks, discovery and probes of API services. If users are named in X-Remote-* and the
-cluster entry has no credentials, the proxy's only credential there is the front proxy's certificate. So it names itself
-in X-Remote-*, as kube-aggregator does, which has no other credential either. Source: kube-aggregator,
+Its own requests are health checks, discovery and probes of API services. If X-Remote-* names users and the cluster
+entry has no credentials, the proxy's only credential for the cluster is the front proxy's certificate. So it names
+itself in X-Remote-*, as kube-aggregator does, which has no other credential either. Source: kube-aggregator,
 `pkg/controllers/status/remote/remote_available_controller.go`, `pkg/apiserver/handler_discovery.go`.
 """
 
@@ -13,17 +13,17 @@ from mcproxy.upstream.tls import ClientCertificate
 
 USER = "system:kube-aggregator"
 GROUP = "system:masters"
-"""API servers that delegate authorization do not review this group, so they answer while their cluster is away."""
+"""API servers with delegated authorization do not review this group, so they respond without their cluster."""
 _FIELDS = (b"X-Remote-User: %b\r\n" % USER.encode(), b"X-Remote-Group: %b\r\n" % GROUP.encode())
 
 
 def uses_own_certificate(identity: model.UpstreamIdentity) -> bool:
-    """Return whether connections of requests present the certificate of the proxy's own credential."""
+    """Return whether connections for clients' requests present the certificate of the proxy's own credential."""
     return identity in (model.UpstreamIdentity.IMPERSONATE, model.UpstreamIdentity.PROXY)
 
 
 def front_proxy_certificate(cluster: model.ClusterConfig) -> ClientCertificate | None:
-    """Return the certificate of connections for requests of users, if the identity is RequestHeader; else None."""
+    """Return the certificate of connections for clients' requests if the identity is RequestHeader, else None."""
     if cluster.identity is not model.UpstreamIdentity.REQUEST_HEADER or cluster.front_proxy is None:
         return None
     return ClientCertificate(cluster.front_proxy.certificate.data, cluster.front_proxy.key.data)

@@ -1,4 +1,4 @@
-"""Requests that wait for a connection of a pool, and can still be sent to another endpoint."""
+"""Tracks requests that wait for a connection of a pool, so that they can be sent to another endpoint."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class PendingRequests:
 
     def __init__(self) -> None:
         self._waiting: dict[Deferred[ClientStream], Deferred[ClientStream]] = {}
-        self.releasing = False  # while `release` runs, when the pool would open a connection for the next request
+        self.releasing = False  # whether `release` runs, during which the pool may try to open further connections
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def wait(self, inner: Deferred[ClientStream]) -> Deferred[ClientStream]:
-        """Return a Deferred that fires as `inner` (`Pool.open`) does, unless `release` comes first; cancelling it
+        """Return a Deferred that fires as `inner` (`Pool.open`) does, unless `release` is called first. Cancelling it
         cancels both.
         """
         outer: Deferred[ClientStream] = Deferred(lambda _: inner.cancel())
@@ -36,14 +36,14 @@ class PendingRequests:
             outer.callback(stream)
 
         def failed(reason: Failure) -> None:
-            if self._waiting.pop(outer, None) is not None:  # else it was released
+            if self._waiting.pop(outer, None) is not None:  # otherwise the request was released
                 outer.errback(reason)
 
         inner.addCallbacks(opened, failed)
         return outer
 
     def release(self, problem: Callable[[], Exception]) -> None:
-        """Fail the requests that wait: they have sent nothing and are sent to another endpoint at once."""
+        """Fail the waiting requests; nothing was sent, so they go to another endpoint at once."""
         waiting, self._waiting = self._waiting, {}
         self.releasing = True
         for outer, inner in waiting.items():

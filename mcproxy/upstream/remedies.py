@@ -11,7 +11,7 @@ from mcproxy.net.causes import CauseCode, code_of
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The configuration keys that remedies name, and a name for the server."""
+    """The configuration keys and the name of the server for the texts of remedies."""
 
     server: str = "the API server"
     ca: str = "`tls.caFile`"
@@ -27,7 +27,7 @@ TRUST_FRONT_PROXY = (
     "let the API server trust the front proxy's certificate (--requestheader-client-ca-file: its authority, "
     "--requestheader-allowed-names: its common name)"
 )
-"""The remedy for 401 from an API server that gets only the front proxy's certificate."""
+"""The remedy for 401 if the proxy presents only the front proxy's certificate."""
 
 
 def shows_front_proxy_alone(cluster: model.ClusterConfig) -> bool:
@@ -47,7 +47,7 @@ def keys_of(cluster: model.ClusterConfig) -> Keys:
 
 
 def of_kubeconfig(reference: model.KubeconfigReference, server: str = "the API server") -> Keys:
-    """Return the same for a server that a kubeconfig describes."""
+    """Return the configuration keys for remedies about a server that a kubeconfig describes."""
     return Keys(
         server=server,
         ca=f"`certificate-authority-data` in {reference.file}",
@@ -105,7 +105,7 @@ _REMEDIES: Mapping[CauseCode, str] = {
 
 
 def remedy(cause: str | CauseCode, keys: Keys = CLUSTER, default: str = "") -> str:
-    """Return the remedy for `cause`; `default` if there is none for it."""
+    """Return the remedy for `cause`, or `default` if there is none."""
     code = cause if isinstance(cause, CauseCode) else code_of(cause)
     todo = _REMEDIES.get(code, default or "see whether {server} runs and can be reached from here")
     return todo.format(**asdict(keys))

@@ -1,9 +1,9 @@
-"""TLS to an endpoint: the context, the verified name, the sessions that may be resumed.
+"""TLS to an endpoint: the context, the verified name, and the resumable sessions.
 
-A cluster has two kinds of connections, which never mix: those of requests (with `Passthrough` they carry no client
-certificate of the proxy) and control traffic (health checks, reviews), which always uses the proxy's own credential.
-Each endpoint has an `EndpointTLS` for each kind. Sessions are kept per endpoint and client certificate, so that none is
-ever resumed under another identity.
+A cluster has two kinds of connections, which never mix. Connections for clients' requests carry no client certificate
+of the proxy with `Passthrough`. Connections for control traffic (health checks, reviews) always use the proxy's own
+credential. Each endpoint has an `EndpointTLS` for each kind. Sessions are kept per endpoint and client certificate, so
+that no session is resumed under another identity.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mcproxy.net.tls_contexts import SessionCache, client_context
 
 @dataclass(frozen=True, slots=True)
 class ClientCertificate:
-    """A certificate chain (leaf first) and its key, both PEM; repr shows neither."""
+    """A certificate chain (leaf first) and its key, both in PEM; repr shows neither."""
 
     chain: bytes = field(repr=False)
     key: bytes = field(repr=False)
@@ -33,7 +33,7 @@ _Key = tuple[bytes | None, ClientCertificate | None, bool]
 class ClientContexts:
     """The OpenSSL contexts in use, one for each distinct content, shared by all endpoints.
 
-    So a CA of 200 clusters is parsed once, and a context is freed with its last user.
+    So a CA of 200 clusters is parsed once. A context is freed together with its last user.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
-"""The resources that all clusters of a process share: created once by the daemon and passed to each `Cluster`.
+"""The resources that all clusters of a process share; the daemon creates them once and passes them to each `Cluster`.
 
-All side effects go through it, so that a test can pass fakes: the clock, the connector, the pool, random numbers, the
-runner of credential plugins.
+They include all sources of side effects, so that tests can pass fakes: the clock, the connector, the pool, random
+numbers, the runner of credential plugins.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class UpstreamReactor(IReactorTime, IReactorFromThreads):
 
 
 class Connector(Protocol):
-    """`mcproxy.net.connect.connect` with its reactor bound; fails with `net.connect_errors.ConnectError`."""
+    """`mcproxy.net.connect.connect` with a bound reactor. Fails with `net.connect_errors.ConnectError`."""
 
     def __call__(
         self,
@@ -69,10 +69,10 @@ class PoolFactory(Protocol):
 
 
 class CheckPacing:
-    """Rate limiter for the start of health checks; the first check starts at once.
+    """A rate limiter for the start of health checks; the first check starts at once.
 
-    At the start of a daemon with 200 clusters the checks are spread over one second instead of 200 TLS handshakes in
-    one iteration of the reactor; with few clusters nothing is delayed.
+    At the start of a daemon with 200 clusters, the 200 TLS handshakes of the checks are spread over one second instead
+    of one iteration of the reactor. With few clusters no check is delayed.
     """
 
     __slots__ = ("_free_at", "_gap")
@@ -89,13 +89,13 @@ class CheckPacing:
 
 
 def _ignore(endpoint: Endpoint) -> None:
-    """The default of `UpstreamContext.endpoint_out`: there are no requests to move."""
+    """Do nothing: the default of `UpstreamContext.endpoint_out`, without requests to move."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamContext:
-    """`random` returns a float in [0, 1). `endpoint_out` is called with each endpoint that goes out, by its checks
-    or by failed connections, so that requests which it has not begun to answer can be sent to another endpoint.
+    """The shared resources. `random` returns a float in [0, 1). `endpoint_out` is called with each endpoint that goes
+    out, by checks or failed connections, so that requests without a begun response can be sent to another endpoint.
     """
 
     reactor: UpstreamReactor
@@ -110,7 +110,7 @@ class UpstreamContext:
     metrics: Metrics = field(default_factory=Metrics)
 
     def credential_source(self, cluster: model.ClusterConfig) -> CredentialSource:
-        """Return the live credential of a cluster; raises `CredentialError` for a fixed one that cannot be sent."""
+        """Return the live credential of a cluster. Raises `CredentialError` for a fixed one that cannot be sent."""
         credentials = cluster.credentials
         certificate = configured_certificate(credentials)
         if credentials.exec is not None:
@@ -136,7 +136,7 @@ class UpstreamContext:
         health: HealthExchange | None = None,
         metrics: Metrics | None = None,
     ) -> UpstreamContext:
-        """Return the resources of a daemon: real connections by `reactor`, real randomness."""
+        """Return the resources of a daemon, with real connections by `reactor` and real randomness."""
         return cls(
             reactor=reactor,
             connect=partial(connect, reactor),

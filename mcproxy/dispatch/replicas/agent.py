@@ -1,9 +1,9 @@
 """The lease agent: requests leases from Redis in the background, and sets this replica's shares in the table of limits.
 
-It runs where the memory of the limits is owned: in the one process of a daemon, or in its supervisor. A separate thread
-calls Redis, one exchange at a time; the reactor only hands over calls and takes their results, and requests read only
-the table. When Redis has not answered for the lifetime of a lease, the limits are divided equally between the replicas
-that were last seen: that is logged once, and its end once.
+It runs in the process that owns the memory of the limits: the only process of a daemon, or its supervisor. A separate
+thread calls Redis, one exchange at a time. The reactor only hands over calls and receives their results; requests only
+read the table. If Redis has not responded for the lifetime of a lease, the limits are divided equally between the
+replicas that were last seen. The begin and the end of this state are logged once each.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ PERIOD = 0.2
 LASTS = 5.0
 """Lifetime of a lease in seconds.
 
-A shorter outage of Redis changes nothing, and two responses in a row may take nearly half of it each. The part of a
-dead replica is unused for this time.
+A shorter outage of Redis has no effect, and two successive responses can take nearly half of this time each. The part
+of a dead replica is unused for this time.
 """
-_RETRY = 5  # periods between two attempts while Redis is unavailable
+_RETRY = 5  # number of periods between two attempts while Redis is unavailable
 _REPORT_AGAIN = 60.0  # seconds between two log lines about one limit that differs between replicas
-_LEAVE = 0.5  # seconds for which a stop waits for Redis
+_LEAVE = 0.5  # maximum of seconds for which a stop waits for Redis
 
 TODO_DIFFERENT = "give all replicas the same flow control; until then the lower limit holds at all of them"
 
@@ -44,17 +44,17 @@ class RedisConnection(Protocol):
 
     @property
     def config(self) -> model.RedisConfig:
-        """The configuration of the Redis."""
+        """The configuration of the connection to Redis."""
 
     def call(self, calls: Sequence[Call], done: Callable[[list[Any] | Exception], None]) -> None:
         """Make the calls, then call `done` in the reactor with the responses or the error."""
 
     def end(self) -> None:
-        """Close it after the pending calls."""
+        """Close the connection after the pending calls."""
 
 
 class _LateAnswerError(Exception):
-    """The leases had expired when the answer came."""
+    """The leases had expired when the response arrived."""
 
     todo = "see that Redis, and this machine, are not overloaded"
 
@@ -82,9 +82,9 @@ class LeaseAgent:
         period: float = PERIOD,
         lasts: float = LASTS,
     ) -> None:
-        """`member` names this replica among all: no two may have the same, also not one after the other.
+        """`member`: the unique name of this replica, which no other replica may have, not even at another time.
 
-        `seconds` is a monotonic clock, by which leases end.
+        `seconds`: a monotonic clock, by which leases expire.
         """
         self._reactor = reactor
         self._seconds = seconds
@@ -96,19 +96,19 @@ class LeaseAgent:
         self._limits: dict[LimitId, Leases] = {}
         self._under_way: _Exchange | None = None
         self._tick_call: IDelayedCall | None = None
-        self._collected = 0.0  # when demands were last collected
-        self._renewed = 0.0  # when the last exchange that was answered was sent
+        self._collected = 0.0  # time of the last collection of demands
+        self._renewed = 0.0  # time at which the last successful exchange was sent
         self._next_try = 0.0
-        self._failure: Exception | None = None  # of the last exchange
+        self._failure: Exception | None = None  # the failure of the last exchange
         self._away = False  # whether the leases have expired
-        self._said_away = False  # whether the log says so
+        self._said_away = False  # whether their expiry was logged
         self._away_since = self._back_since = 0.0
         self._reported: dict[LimitId, tuple[str, float]] = {}  # logged limits that differ between replicas
         self._stopped = False
 
     @property
     def replicas(self) -> int:
-        """The number of replicas as last seen; 0: never heard of any."""
+        """The number of replicas in the last response; 0 if there was no response."""
         return max((leases.members for leases in self._limits.values()), default=0)
 
     @property
@@ -118,16 +118,16 @@ class LeaseAgent:
 
     @property
     def established(self) -> bool:
-        """Whether the other replicas know of this one, so that it has its part of all limits."""
+        """Whether the other replicas know this one, so that it has its part of all limits."""
         return all(leases.established for leases in self._limits.values())
 
     @property
     def away(self) -> bool:
-        """Whether the limits are divided equally, for want of Redis."""
+        """Whether the limits are divided equally because Redis is unavailable."""
         return self._away
 
     def configure(self, redis: model.RedisConfig | None, limits: Iterable[LeasedLimit]) -> None:
-        """Apply a configuration: the Redis and the limits. Without limits no connection is kept."""
+        """Apply a configuration: the connection to Redis, and the limits. Without limits no connection is kept."""
         now = self._seconds()
         wanted = {limit.id: limit for limit in limits} if redis is not None else {}
         self._change_engine(redis if wanted else None, now)
@@ -155,7 +155,7 @@ class LeaseAgent:
             self._tick_call = None
 
     def abort(self) -> None:
-        """Stop at once; the leases expire."""
+        """Stop at once, and let the leases expire."""
         self._stopped = True
         if self._tick_call is not None:
             self._tick_call.cancel()
@@ -165,7 +165,7 @@ class LeaseAgent:
             engine.end()
 
     def stop(self) -> Deferred[None]:
-        """Leave, so that others get this replica's part at once; fires after the response of Redis, or soon anyway."""
+        """Leave, so that other replicas get this one's part at once; fires after Redis' response, or after `_LEAVE`."""
         left: Deferred[None] = Deferred()
         if self._engine is None or self._away:
             self.abort()
@@ -183,7 +183,7 @@ class LeaseAgent:
         return left
 
     def _change_engine(self, redis: model.RedisConfig | None, now: float) -> None:
-        """Use another Redis, which has no leases: until its first response every key has an equal part."""
+        """Use another Redis, which has no leases; until its first response every key has an equal part."""
         before = self._engine
         if before is not None and before.config == redis:
             return
@@ -208,7 +208,7 @@ class LeaseAgent:
             leases.demanded(self._table.demands(id), seconds, now)
         if not self._away and now - self._renewed >= self._lasts:
             if self._failure is None and (self._under_way is None or now - self._under_way.sent <= self._lasts):
-                self._expire(now)  # this process stood still
+                self._expire(now)  # this process was stopped
             else:
                 self._lose(now)
         if self._under_way is None and now >= self._next_try:
@@ -240,7 +240,7 @@ class LeaseAgent:
 
     def _answered(self, exchange: _Exchange, outcome: list[Any] | Exception) -> None:
         if self._stopped or exchange is not self._under_way:
-            return  # the engine was replaced meanwhile
+            return  # another Redis is used meanwhile
         self._under_way = None
         now = self._seconds()
         if not isinstance(outcome, Exception):
@@ -257,22 +257,22 @@ class LeaseAgent:
         if self._away:
             self._away, self._back_since = False, now
         elif now - self._renewed >= self._lasts:
-            self._expire(now)  # this process stood still: the table has ended the shares already
+            self._expire(now)  # this process was stopped, and the table has ended the shares already
         self._renewed = exchange.sent
         for (id, asks), answer in zip(exchange.asks.items(), answers, strict=True):
             leases = self._limits.get(id)
             if leases is None:
-                continue  # a reload removed it meanwhile
+                continue  # a reload has removed the limit meanwhile
             leases.answered(asks, answer, now)
             self._report_difference(leases, now)
             self._table.leases_end(id, self._renewed + self._lasts)
             self._apply(id)
         self._report_return(now)
         if now - exchange.sent >= self._period and self._tick_call is not None:
-            self._tick_call.reset(0)  # the response was slow: send the next call at once
+            self._tick_call.reset(0)  # after a slow response, send the next call at once
 
     def _report_return(self, now: float) -> None:
-        """Log the recovery of Redis once it is stable: a flapping one is a single outage."""
+        """Log the recovery of Redis when it is stable, so that a flapping Redis counts as a single outage."""
         if self._said_away and now - self._back_since >= self._lasts:
             self._said_away = False
             log.info(
@@ -286,7 +286,7 @@ class LeaseAgent:
         self._failure = error
         self._next_try = now + self._period * (_RETRY if self._away else 1)
         if self.replicas == 0:
-            self._lose(now)  # no lease is held
+            self._lose(now)  # this replica holds no lease
 
     def _lose(self, now: float) -> None:
         if self._away:

@@ -1,4 +1,4 @@
-"""The thread that calls Redis, which blocks. The reactor hands over calls, and takes their results."""
+"""Runs the blocking calls of Redis in a thread; the reactor hands over calls, and receives their results."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from mcproxy.dispatch.replicas.script import Call
 
 
 class Engine(Protocol):
-    """Redis (`redis_client.RedisEngine`); used in a thread."""
+    """The interface of `redis_client.RedisEngine`, which is used in a thread."""
 
     def call(self, calls: Sequence[Call]) -> list[Any]:
-        """Return the response to each call; raises an exception with the attribute `todo` on failure."""
+        """Return the response to each call. Raises an exception with the attribute `todo` on failure."""
 
     def close(self) -> None:
         """Close all connections."""
@@ -32,7 +32,7 @@ class EngineThread:
         self._make_engine = make_engine
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._engine: Engine | None = None  # used in the thread only
-        # A daemon thread: a Redis that does not answer must not keep the process from exiting.
+        # A daemon thread, so that a Redis that does not respond cannot keep the process from exiting.
         threading.Thread(target=self._run, name="shared-state", daemon=True).start()
 
     def call(self, calls: Sequence[Call], done: Callable[[list[Any] | Exception], None]) -> None:

@@ -1,18 +1,18 @@
-"""One limit at one replica: its requests, its leases, and its parts without Redis. Pure; time is an argument.
+"""One limit at one replica: its leases, the requests for them, and its parts without Redis. Pure; time is an argument.
 
-A key without a lease has an equal part of the limit at every replica, so most keys never have one. A replica at which a
-key comes near that part takes a lease, and notes that it wants more; the others then lease only as much of the key as
-they want, which frees the rest. When no replica wants more than an equal part any more, the leases are released.
+Without a lease, a key has an equal part of the limit at every replica, so most keys never have one. If a key's demand
+at a replica comes near that part, the replica takes a lease, and announces that it wants more. Then the others lease
+only as much of the key as they want. When no replica wants more than an equal part, the leases are released.
 
-    leases.demanded(demands, seconds)      # the demand that the table counted
-    asks = leases.asks(now)                # what to send
-    leases.answered(asks, answer, now)     # what came back
-    leases.lost()                          # no answer while leases lasted: an equal part of everything
+    leases.demanded(demands, seconds)      # process the demand that the table has counted
+    asks = leases.asks(now)                # the requests to send
+    leases.answered(asks, answer, now)     # process the response
+    leases.lost()                          # no response for the lifetime of a lease: equal parts of all keys
     leases.changes()                       # the shares to set in the table
 
-Every replica calculates its part (equal parts, or fair ones if replicas want different amounts); `lease.lua` grants no
-more of it than is free. Therefore a wrong or old view of the others can make a part too small for a moment, but never
-the sum too large.
+Every replica calculates its part (an equal part, or a fair one if replicas want different amounts). `lease.lua` grants
+at most the free amount. So if a replica has a wrong or old view of the others, a part can be too small for a moment,
+but the sum is never too large.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from mcproxy.dispatch.replicas.script import Ask, How, LimitAnswer
 from mcproxy.dispatch.tables.limit_shares import Demand, LimitId, Share
 from mcproxy.kube.numbers import plain_number
 
-#: The part of a limit that a replica admits before it knows the others. Counted in whole requests, at least one.
+#: The fraction of a limit that a replica admits before it knows the others; of a limit in whole requests at least one.
 _UNKNOWN = 0.05
 #: The fraction of an equal part that an idle replica keeps while others want more than the limit, so that its first
 #: request is admitted without waiting.
 _IDLE = 0.01
-#: The most keys of one limit for which one replica requests leases. Other keys have equal parts.
+#: Maximum of keys of one limit for which one replica requests leases. Other keys have equal parts.
 MAX_KEYS = 256
-# Of the equal part: a key that wants more takes a lease, one that wants less releases it.
+# Fractions of the equal part: a key that wants more than the first takes a lease; less than the second releases it.
 _TAKE_ABOVE = 0.7
 _RELEASE_BELOW = 0.5
-# Seconds for which a lease is kept when little is wanted.
+# Seconds for which a lease is kept while the demand is low.
 _KEEP = 3.0
-# A lease is larger than the offered rate: a limit equal to it would refuse requests that arrive close together.
+# A lease exceeds the offered rate by this factor: an equal limit would refuse requests that arrive close together.
 _HEADROOM = 1.05
-# In limits: a larger offered rate counts as this, so that a flood at one replica leaves the others a part.
+# A larger offered rate counts as this multiple of the limit, so that a flood at one replica leaves the others a part.
 _MOST = 2.0
-# Time constants (seconds) of the smoothing of a rate: for a change that may be chance, since requests arrive at random
-# moments, and for one that is significant. A want that followed chance would resize leases all the time, and a released
-# part is unused until another replica requests it.
+# Time constants (seconds) for smoothing a rate: for a change that may be chance, because requests arrive at random
+# times, and for a significant change. Without smoothing, chance would resize leases all the time, and a released part
+# is unused until another replica requests it.
 _STEADY = 4.0
 _CHANGED = 0.1
 _WINDOW = 1.0  # time constant (seconds) of the difference between arrived and expected requests
 _DEVIATIONS = 3.5  # standard deviations beyond which a difference is significant
-# Time constant (seconds) of the smoothing of a number in flight; shorter for large numbers, where one request is a
-# small part.
+# Time constant (seconds) for smoothing a number in flight; it is shorter for large numbers, of which one request is a
+# small fraction.
 _MEMORY = 0.5
 _REQUESTS = 25
 _NOTHING = Demand(0, 0, 0, 0)
-# Negligible demand.
+# A demand below this is negligible.
 _LITTLE = 0.01
 
 
@@ -64,16 +64,16 @@ class LeasedLimit:
 
     id: LimitId
     amount: float  # requests a second, or the maximum in flight
-    burst: int = 0  # of a token bucket
+    burst: int = 0  # burst of a token bucket
 
     @property
     def whole(self) -> bool:
-        """Whether it is counted in whole numbers."""
+        """Whether the limit counts in whole numbers."""
         return self.id.kind != "bucket"
 
     @property
     def label(self) -> str:
-        """The limit as replicas compare it, and as an operator reads it."""
+        """The text of the limit, which replicas compare and operators read."""
         if self.id.kind == "bucket":
             return f"qps {plain_number(self.amount)}, burst {self.burst}"
         return f"{'max' if self.id.kind == 'short' else 'maxLongRunning'} {plain_number(self.amount)}"
@@ -83,8 +83,8 @@ class LeasedLimit:
 class Changes:
     """The shares to set in the table."""
 
-    default: Share | None = None  # of all keys without a lease; None: unchanged
-    keys: dict[int, Share | None] = field(default_factory=dict)  # None: the default share again
+    default: Share | None = None  # the share of all keys without a lease; None: unchanged
+    keys: dict[int, Share | None] = field(default_factory=dict)  # shares by key; None: back to the default share
 
 
 class KeyDemand:
@@ -95,7 +95,7 @@ class KeyDemand:
     def __init__(self, want: float = 0.0) -> None:
         self.want = want
         self.in_flight = 0
-        # Of the last second or so: the number of arrived requests above the expected number, and its variance by
+        # For about the last second: the number of arrived requests minus the expected number, and its variance by
         # chance.
         self._more = self._variance = 0.0
 
@@ -130,13 +130,13 @@ class _Key:
 
     def __init__(self, want: float) -> None:
         self.demand = KeyDemand(want)
-        self.refused = False  # in the last interval
-        self.lease: float | None = None  # None: the equal part
-        self.share: Share | None = None  # as the table has it; None: the default share
-        self.wants: tuple[float, ...] = ()  # of all replicas with a lease, as last seen; this replica's at `me`
+        self.refused = False  # whether requests were refused in the last interval
+        self.lease: float | None = None  # the leased part; None: the equal part
+        self.share: Share | None = None  # the share in the table; None: the default share
+        self.wants: tuple[float, ...] = ()  # last seen wants of all replicas with a lease; this replica's is at `me`
         self.me = 0
         self.keep_until = 0.0
-        self.wanted_more = False  # whether a replica wants more of it, by the last answer
+        self.wanted_more = False  # whether a replica wants more of the key, by the last response
 
 
 class Leases:
@@ -144,19 +144,19 @@ class Leases:
 
     def __init__(self, limit: LeasedLimit, lasts: float) -> None:
         self.limit = limit
-        self.members = 0  # as last seen; 0: none seen yet
-        self.differing = ""  # a replica whose configured limit differs, as last seen
-        self.established = False  # whether the others know of this replica
-        self.seen = 0  # the time of the last answer, by Redis' clock in ms
+        self.members = 0  # last seen number of replicas; 0: no response yet
+        self.differing = ""  # last seen replica whose configured limit differs
+        self.established = False  # whether the other replicas know this one
+        self.seen = 0  # time of the last response, by Redis' clock in ms
         self._lasts = lasts
         self._settled = True  # whether the state in Redis is old enough to know all members
         self._rank = 0
-        self._amount = limit.amount  # the least of all replicas', as last seen
+        self._amount = limit.amount  # last seen minimum of the amounts of all replicas
         self._keys: dict[int, _Key] = {}
-        # (time, part of a key without a lease) of the last `lasts` seconds: the least of them counts, since a part may
-        # only grow after the leases of others beyond their equal parts have ended.
+        # (time, part of a key without a lease) in the last `lasts` seconds. The smallest part applies, because a part
+        # must not grow before other replicas' leases above their equal parts have ended.
         self._parts: deque[tuple[float, float]] = deque([(0.0, unknown_part(limit.amount, whole=limit.whole))])
-        self._default: Share | None = None  # as the table has it
+        self._default: Share | None = None  # the default share in the table
         self._released: list[int] = []
 
     @property
@@ -165,7 +165,7 @@ class Leases:
         return min(part for _, part in self._parts)
 
     def change(self, limit: LeasedLimit, now: float) -> None:
-        """Apply another amount or burst; a lease stays, cut to it, until the next answer."""
+        """Apply another amount or burst; leases stay until the next response, cut to the new amount."""
         self.limit, self._amount = limit, limit.amount
         if self.members and self.established:
             self._parts = deque([(now, self._equal_part())])
@@ -176,7 +176,7 @@ class Leases:
                 key.lease = min(key.lease, limit.amount)
 
     def demanded(self, demands: Iterable[Demand], seconds: float, now: float) -> None:
-        """Process the demands on the table in the last `seconds`."""
+        """Process the demands that the table has counted in the last `seconds`."""
         asked = {demand.key: demand for demand in demands}
         for name, key in self._keys.items():
             self._count(key, asked.pop(name, _NOTHING), seconds, now)
@@ -192,7 +192,7 @@ class Leases:
     def _offered(self, demand: Demand, seconds: float) -> float:
         if self.limit.whole:
             offered: float = demand.in_flight + demand.refused
-        else:  # a few requests at once are no rate yet
+        else:  # a few simultaneous requests are not a rate yet
             offered = (demand.taken + demand.refused) / (seconds if demand.refused else max(seconds, 1.0))
         return min(offered, self._amount)
 
@@ -207,7 +207,7 @@ class Leases:
     def asks(self, now: float) -> list[Ask]:
         """Return the requests for the next exchange.
 
-        Reductions apply from now on: the response may be lost, and the rest leased to others.
+        Reductions apply from now on, because Redis can lease the rest to other replicas even if its response is lost.
         """
         asks = [self._ask(name, key, now) for name, key in self._keys.items()]
         for ask, key in zip(asks, self._keys.values(), strict=True):
@@ -220,7 +220,7 @@ class Leases:
         want = self._want(key, now)
         wants = list(key.wants) or [want]
         wants[key.me] = want
-        # Replicas without a lease keep their equal parts.
+        # The number of replicas without a lease, which keep their equal parts.
         without = max(0, members - len(wants))
         fair = fair_part(
             self._amount * (members - without) / members,
@@ -231,7 +231,7 @@ class Leases:
         )
         held = self.part if key.lease is None else key.lease
         if not self._settled:
-            fair = max(fair, held)  # the others have not reported their parts yet
+            fair = max(fair, held)  # the other replicas have not reported their parts yet
         how = How.RENEW
         if want > self._equal_part():
             how = How.WANT_MORE
@@ -255,7 +255,7 @@ class Leases:
         if not self.established and (alone or (answer.seen and settled) or answer.joined_for >= self._lasts):
             self.established = True
             self._parts.clear()
-        # After a loss of its state, Redis learns the members one after the other.
+        # After a loss of its state, Redis learns the replicas one after the other.
         self.members = answer.members if settled else max(answer.members, self.members)
         self._rank = answer.rank
         self._amount = min(answer.limit, self.limit.amount)
@@ -267,7 +267,7 @@ class Leases:
         for ask, granted in zip(asks, answer.granted, strict=True):
             key = self._keys.get(ask.key)
             if key is None:
-                continue  # the leases expired meanwhile
+                continue  # the leases have expired meanwhile
             key.lease, key.wants, key.me = granted.lease, granted.wants, granted.me
             if granted.lease is None:
                 self._release(ask.key)
@@ -279,7 +279,7 @@ class Leases:
             key.wanted_more = name in noted
 
     def lost(self, now: float) -> None:
-        """The leases have expired: until the next answer, every key has an equal part, of the replicas last seen."""
+        """Drop expired leases; until the next response every key has an equal part, by the last number of replicas."""
         self.seen = 0
         for name in list(self._keys):
             self._release(name)
@@ -300,7 +300,7 @@ class Leases:
             self._released.append(name)
 
     def changes(self) -> Changes:
-        """Return the changed shares since the last call."""
+        """Return the shares that have changed since the last call."""
         changes = Changes()
         default = self._share_of(self.part)
         if default != self._default:
@@ -330,13 +330,13 @@ def equal_part(limit: float, members: int, rank: int, *, whole: bool) -> float:
 
 
 def unknown_part(limit: float, *, whole: bool) -> float:
-    """Return the part of a replica that has joined, but is not known to the others yet."""
+    """Return the part of a replica that has joined, but that the others do not know yet."""
     part = limit * _UNKNOWN
     return min(limit, max(1, int(part))) if whole else part
 
 
 def idle_part(limit: float, members: int, *, whole: bool) -> float:
-    """Return the least part under a lease; 0 of a limit too small to keep some of it unused."""
+    """Return the minimum part under a lease; 0 if the limit is too small to leave a part of it unused."""
     part = limit / members * _IDLE
     if not whole:
         return part
@@ -344,14 +344,13 @@ def idle_part(limit: float, members: int, *, whole: bool) -> float:
 
 
 def fair_part(limit: float, wants: Sequence[float], me: int, least: float, *, whole: bool) -> float:
-    """Return the fair part of `wants[me]`. `least` is the minimum want of each; the unwanted rest is divided equally.
+    """Return the fair part of `wants[me]`. `least`: the minimum want of each; the unwanted rest is divided equally.
 
-    If the wants exceed the limit, a rate is divided in proportion to the offered rates, as one bucket for all would
-    admit it; then no bucket is ever full either, so no token is lost. Of whole numbers each gets what it wants, except
-    that the largest wants are cut to an equal number: how often clients retry at a full maximum does not show how much
-    they need.
+    If the wants exceed the limit, a rate is divided in proportion to the offered rates, as a single bucket would admit
+    it; no bucket is ever full then, so no token is lost. With whole numbers each replica gets its want, but the largest
+    wants are cut to an equal number, because the number of clients' retries at a full maximum does not show their need.
 
-    The parts add up to `limit`, also in whole numbers if each replica uses its place in the same `wants`.
+    The parts add up to `limit`, also in whole numbers if each replica uses its position in the same `wants`.
     """
     wants = [max(want, least) for want in wants]
     wanted = math.fsum(wants)
@@ -365,7 +364,7 @@ def fair_part(limit: float, wants: Sequence[float], me: int, least: float, *, wh
         return parts[me]
     floors = [math.floor(part + 1e-9) for part in parts]
     left = round(limit) - sum(floors)
-    # One more for the replicas whose parts were rounded down the most, in order.
+    # Add one to the parts that were rounded down the most, in order.
     order = sorted(range(len(wants)), key=lambda i: (floors[i] - parts[i], i))
     return floors[me] + (1 if me in order[:left] else 0)
 
@@ -379,14 +378,14 @@ def _level(limit: float, wants: Sequence[float]) -> list[float]:
 
 
 def bucket_share(rate: float, qps: float, burst: int, members: int, *, known: bool = True) -> Share:
-    """Return rate and burst of a part with the rate `rate` of a bucket with `qps` and `burst` over all `members`.
+    """Return rate and burst for a part with the rate `rate` of a bucket with `qps` and `burst` over all `members`.
 
     A replica that is not `known` to the others yet has little of the rate, but its equal part of the burst from the
-    first request on: `members` is the number that it has seen itself by then, maybe 0.
+    first request on. `members` is then the number of replicas that it has seen itself, possibly 0.
 
-    Every replica has one token of the burst, since a bucket that holds less admits nothing. Half of the rest is divided
-    equally, for replicas with few requests that arrive close together, and half like the rate. A burst below the number
-    of replicas counts as that number.
+    Every replica has one token of the burst, because a smaller bucket admits no request. Half of the rest is divided
+    equally, for replicas with few requests that arrive close together, and half in proportion to the rate. A burst
+    below the number of replicas counts as that number.
     """
     if members <= 1 and rate >= qps:
         return Share(rate=rate, burst=burst)

@@ -1,6 +1,6 @@
-"""The client of Redis for the agent: one call of the script for each limit, in as few round trips as possible.
+"""The agent's client of Redis: calls the script once for each limit, in as few round trips as possible.
 
-Everything here blocks, and is called in the agent's thread only. This is the only module that imports redis-py.
+All calls block, and are made only in the agent's thread. This is the only module that imports redis-py.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from mcproxy.dispatch.replicas.script import Call, source
 from mcproxy.net.hostname_verification import plain_name
 
 TIMEOUT = 2.5
-"""Seconds for connecting, and for each response: half of a lease's lifetime, so that one retry is in time."""
+"""Timeout in seconds for connecting and for each response: half of a lease's lifetime, so that one retry is in time."""
 
 
 class RedisUnavailable(Exception):
-    """Redis cannot be used now; the text is the cause, `todo` the remedy for operators."""
+    """Redis cannot be used now. The message is the cause; `todo` is the remedy for operators."""
 
     def __init__(self, why: str, todo: str) -> None:
         super().__init__(why)
@@ -39,7 +39,7 @@ class RedisEngine:
     """Calls `lease.lua` in a Redis or Valkey, or in a cluster of them."""
 
     def __init__(self, config: model.RedisConfig) -> None:
-        """Opens nothing yet."""
+        """Connections are opened by the first call."""
         self._config = config
         self._script = source()
         self._digest = hashlib.sha1(self._script.encode(), usedforsecurity=False).hexdigest()
@@ -48,7 +48,7 @@ class RedisEngine:
         self._authorities = [] if config.ca is None else _authorities(config.ca.data)
 
     def call(self, calls: Sequence[Call]) -> list[Any]:
-        """Return the response to each call. Raises RedisUnavailable; any of the calls may have been executed then."""
+        """Return the response to each call. Raises RedisUnavailable; any of the calls may have been executed anyway."""
         for _ in self._authorities[1:]:
             try:
                 return self._try(calls)
@@ -56,7 +56,7 @@ class RedisEngine:
                 if "certificate verify failed" not in str(error):
                     raise
                 self._close()
-                self._authorities.append(self._authorities.pop(0))  # another authority of the same name
+                self._authorities.append(self._authorities.pop(0))  # try another authority with the same name
         return self._try(calls)
 
     def _try(self, calls: Sequence[Call]) -> list[Any]:
@@ -66,7 +66,7 @@ class RedisEngine:
             try:
                 return self._call(calls)
             except (redis.exceptions.MovedError, redis.exceptions.AskError):
-                self._close()  # one node of a cluster
+                self._close()  # the failure may concern only one node of a cluster
                 if self._config.socket is not None:
                     why = (
                         f"{self._config.socket}: it is a node of a cluster, whose other nodes are reached by TCP alone"
@@ -95,13 +95,13 @@ class RedisEngine:
     def _call(self, calls: Sequence[Call]) -> list[Any]:
         if isinstance(self._client, RedisCluster):
             pipelines: Any = self._client
-            with pipelines.pipeline() as pipeline:  # to all nodes at the same time
+            with pipelines.pipeline() as pipeline:  # sends to all nodes at the same time
                 for call in calls:
                     pipeline.execute_command("EVAL", self._script, len(call.keys), *call.keys, *call.arguments)
                 answers: list[Any] = pipeline.execute()
             return answers
         answers = self._pipeline(calls)
-        if any(isinstance(answer, redis.exceptions.NoScriptError) for answer in answers):  # restarted, or flushed
+        if any(isinstance(answer, redis.exceptions.NoScriptError) for answer in answers):  # Redis restarted or flushed
             answers = self._pipeline(calls, load=True)
         for answer in answers:
             if isinstance(answer, Exception):
@@ -109,7 +109,7 @@ class RedisEngine:
         return answers
 
     def _pipeline(self, calls: Sequence[Call], *, load: bool = False) -> list[Any]:
-        """Make the calls in one round trip; with `load` the first one loads the script for all."""
+        """Make the calls in one round trip; with `load` the first call loads the script for all calls."""
         with self._client.pipeline(transaction=False) as pipeline:
             for number, call in enumerate(calls):
                 script = ("EVAL", self._script) if load and not number else ("EVALSHA", self._digest)
@@ -125,11 +125,11 @@ class RedisEngine:
             "socket_timeout": TIMEOUT,
             "socket_connect_timeout": TIMEOUT,
             "decode_responses": True,
-            "protocol": 2,  # HELLO came with Redis 6
+            "protocol": 2,  # RESP3 needs HELLO, which Redis before version 6 lacks
             "client_name": "mcproxy",
         }
         if single:
-            # An idle connection that Redis has closed is opened again at once.
+            # Reopens an idle connection at once if Redis has closed it.
             options |= {
                 "db": config.database,
                 "retry": Retry(NoBackoff(), 1, supported_errors=(redis.exceptions.ConnectionError,)),
@@ -140,7 +140,7 @@ class RedisEngine:
         return options | self._tls() if config.ca is not None else options
 
     def _tls(self) -> dict[str, Any]:
-        """Return the options of TLS, with the contents of files at the load of the configuration."""
+        """Return the options of TLS, with the contents that files had when the configuration was loaded."""
         config = self._config
         assert config.ca is not None
         options: dict[str, Any] = {
@@ -163,11 +163,11 @@ class RedisEngine:
 
 
 def _authorities(bundle: bytes) -> list[str]:
-    """Return bundles in PEM to try one after the other; more than one if two authorities have one name."""
+    """Return PEM bundles to try one after the other; there are several if two authorities have the same name."""
     try:
         choices = one_of_each_name(load_certificates(bundle))
     except ValueError:
-        return [bundle.decode("latin-1")]  # refused by OpenSSL, too
+        return [bundle.decode("latin-1")]  # OpenSSL will refuse it too
     return ["".join(one.public_bytes(Encoding.PEM).decode() for one in choice) for choice in choices]
 
 
@@ -179,7 +179,7 @@ def _as_unavailable(config: model.RedisConfig) -> Iterator[None]:
         raise _explained(error, config) from error
 
 
-# The beginning of an error of Redis -> the remedy.
+# The beginning of an error message of Redis -> the remedy.
 _TODO = {
     "SELECT is not allowed": "remove the database from url: a cluster has only one",
     "NOAUTH": "set passwordFile, and username where Redis has an ACL",

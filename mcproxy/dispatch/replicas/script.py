@@ -1,6 +1,6 @@
 """The call of `lease.lua` for one limit, and its response. Pure.
 
-All keys of a limit have one hash tag, ``{PREFIX:NAME:KIND:PER}``, so that they are in one slot of a cluster.
+All keys of a limit have the same hash tag, ``{PREFIX:NAME:KIND:PER}``, so that they are in one slot of a cluster.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Ask:
 
     key: int
     ask: float
-    least: float = 0.0  # requests in flight, which no answer can revoke
+    least: float = 0.0  # requests in flight, which no response can revoke
     held: float = 0.0
-    want: float = 0.0  # visible to the others, which calculate their fair parts from it
+    want: float = 0.0  # the want, which other replicas see and use to calculate their fair parts
     how: How = How.RENEW
 
 
@@ -45,31 +45,31 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """The answer for one key."""
+    """The response for one key."""
 
-    lease: float | None  # None: released
-    me: int = 0  # this replica's place in `wants`
-    wants: tuple[float, ...] = ()  # of all replicas with a lease on the key
+    lease: float | None  # the granted part; None: the lease is released
+    me: int = 0  # this replica's index in `wants`
+    wants: tuple[float, ...] = ()  # wants of all replicas with a lease on the key
 
 
 @dataclass(frozen=True, slots=True)
 class LimitAnswer:
-    """The answer for one limit."""
+    """The response for one limit."""
 
-    time: int  # Redis' own, in ms
+    time: int  # time by Redis' clock, in ms
     joined_for: float  # seconds since this replica joined
-    seen: bool  # whether the others have processed answers since then, and so make room for it
-    known_for: float  # seconds since the state was made
+    seen: bool  # whether the others have processed responses since then, and so make room for this replica
+    known_for: float  # age of the state in Redis in seconds
     members: int
     rank: int
-    limit: float  # the least that any replica has configured
-    differing: str  # a replica with another limit, and that limit; "": none
-    noted: tuple[int, ...]  # keys of which some replica wants more
+    limit: float  # the smallest limit that any replica has configured
+    differing: str  # a replica with another limit, and that limit; "" if there is none
+    noted: tuple[int, ...]  # keys of which a replica wants more
     granted: tuple[Granted, ...]  # in the order of the requests
 
 
 def source() -> str:
-    """Return the script."""
+    """Return the source of lease.lua."""
     return resources.files(__package__).joinpath("lease.lua").read_text("utf-8")
 
 
@@ -86,10 +86,10 @@ def renewal(
     known: bool,
     seen: int,
 ) -> Call:
-    """Return the call that joins or stays, and requests leases of `lasts` seconds on keys of a limit of `amount`.
+    """Return the call by which a replica joins or stays, and requests leases of `lasts` seconds on keys of a limit.
 
-    `whole`: it is counted in whole numbers. `known`: this replica joined a while ago. `seen` is the time of the last
-    processed response, or 0.
+    `amount`: the limit. `whole`: it counts in whole numbers. `known`: this replica joined a while ago. `seen`: the time
+    of the last processed response, or 0.
     """
     tag = _tag(prefix, limit)
     names = [f"{ask.key:016x}" for ask in asks]
@@ -109,7 +109,7 @@ def renewal(
 
 
 def leaving(prefix: str, limit: LimitId, member: str) -> Call:
-    """Return the call by which a replica leaves, so that the others get its part at once."""
+    """Return the call by which a replica leaves, so that the other replicas get its part at once."""
     tag = _tag(prefix, limit)
     return Call((f"{tag}:members", f"{tag}:noted"), ("leave", member, "0", "0", "0", "", "0", "0"))
 
@@ -117,8 +117,8 @@ def leaving(prefix: str, limit: LimitId, member: str) -> Call:
 def parse(reply: Any, asks: Sequence[Ask]) -> LimitAnswer:
     """Parse the response of the script to a renewal with `asks`. Raises ValueError for an invalid one.
 
-    Others may write to this Redis, too: numbers that the script cannot return are refused, and no lease exceeds the
-    request.
+    Other clients may write to this Redis too, so numbers that the script cannot return are refused, and no lease
+    exceeds the request.
     """
     try:
         time, joined, seen, known, members, rank, limit, differing, noted, granted = reply
@@ -159,20 +159,20 @@ def _whole(value: Any, least: int, most: int) -> int:
 
 def _amount(value: Any, least: float = 0.0) -> float:
     number = float(value)
-    if not least <= number <= _MOST:  # NaN is not, either
+    if not least <= number <= _MOST:  # also true for NaN
         raise ValueError(f"not a response of the script: an amount of {number}")
     return number
 
 
 _NAME = re.compile("[0-9a-f]{16}")
 _MOST_MEMBERS = 65536
-_MOST_NOTED = 256  # as in the script
+_MOST_NOTED = 256  # the maximum in lease.lua
 _LONGEST = 1 << 53  # ms
 _LONGEST_LABEL = 200
-_LEAST, _MOST = 1e-9, 1e15  # of a limit
+_LEAST, _MOST = 1e-9, 1e15  # minimum and maximum of a limit
 
 
 def _tag(prefix: str, limit: LimitId) -> str:
-    # A name may have braces, which would end the tag; all replicas of one configuration replace them in the same way.
+    # Braces in a name would end the hash tag; all replicas replace them in the same way.
     name = limit.name.translate({ord("{"): "(", ord("}"): ")"})
     return f"{{{prefix}:{name}:{limit.kind}:{limit.per}}}"

@@ -1,4 +1,4 @@
-"""Exact limits over the processes of a daemon, in memory that all of them map; in one process, in private memory.
+"""Exact limits over the processes of a daemon, in shared memory; a single process uses private memory.
 
-`shared_memory.SharedMemory` is for the process that owns the memory, `limit_tables.LimitTables` for those that count.
+The process that owns the memory uses `shared_memory.SharedMemory`; processes that count use `limit_tables.LimitTables`.
 """

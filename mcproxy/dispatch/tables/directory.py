@@ -1,8 +1,8 @@
-"""The limits that count in shared memory: a record for each, with the parameters that all processes use.
+"""The directory of limits in shared memory: a record for each limit, with the parameters that all processes use.
 
-A record belongs to a limit's name, kind and `per`. It outlives reloads, and is reused for another limit only when no
-process counts by it and no other record is free; the slots of the former limit are then recognized by their owner word,
-and dropped.
+A record belongs to a limit's name, kind and `per`. It outlives reloads. It is reused for another limit only if no
+process uses it and no other record is free. The owner word then identifies the slots of the former limit, which are
+dropped.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from mcproxy.dispatch.tables.layout import (
 from mcproxy.dispatch.tables.limit_shares import LimitId, Share, identity_hash, overflow_hash
 from mcproxy.dispatch.tables.memory import Memory
 
-# The tolerance with which a token is granted, in tokens and in seconds: a sum of floats must not cost a token. It is
+# The tolerance for granting a token, in tokens and in seconds, so that rounding errors of floats cost no token. It is
 # not credited, so it does not accumulate.
 _CLOSE = 1e-6
 _CLOSE_TIME = 1e-6
@@ -50,9 +50,9 @@ class DirectoryFullError(Exception):
 
 
 class RecordUse:
-    """One use of a record: the table that counts by it owns this, and has ended when this is collected.
+    """One use of a record, owned by the table that uses the record; its garbage collection ends the use.
 
-    A separate class, since compiled objects take no weak references.
+    This is a separate class, because compiled objects do not support weak references.
     """
 
     def __init__(self, record: int) -> None:
@@ -67,9 +67,9 @@ class Directory:
         self._words, self._floats = memory.words, memory.floats
 
     def open(self, limit: LimitId, share: Share, now: float, *, shared: bool, column: int | None) -> int:
-        """Return the place of the record of a limit; create it with the parameters of `share` if there is none.
+        """Return the offset of the record of a limit; create it with the parameters of `share` if there is none.
 
-        `column` is that of a process that counts by it; None: the record is kept without users. Raises
+        `column`: the column of a process that uses the record; None: the record is kept without users. Raises
         DirectoryFullError.
         """
         self._memory.mutexes.lock(layout.DIRECTORY_MUTEX)
@@ -87,12 +87,12 @@ class Directory:
         return base
 
     def find(self, limit: LimitId, *, shared: bool) -> int | None:
-        """Return the place of the record of a limit, or None."""
+        """Return the offset of the record of a limit, or None."""
         identity, identities = identity_hash(limit, shared), self._identities()
         return _record(identities.index(identity)) if identity in identities else None
 
     def close(self, base: int, column: int | None) -> None:
-        """End the use of a record by a process; its slots stay until another limit needs it."""
+        """End the use of a record by a process; its slots stay until another limit needs the record."""
         self._memory.mutexes.lock(layout.DIRECTORY_MUTEX)
         try:
             if column is None:
@@ -121,7 +121,7 @@ class Directory:
             number = (at - base - D_SETS) // D_SET_WORDS
             after = base + D_SETS + (number + 1) % D_SET_COUNT * D_SET_WORDS
             write_parameters(floats, after, at, rate, burst, now)
-            mutexes.release(layout.DIRECTORY_MUTEX)  # a barrier: the writes are visible before they are in force
+            mutexes.release(layout.DIRECTORY_MUTEX)  # a memory barrier: the new set is visible before it is in force
             mutexes.lock(layout.DIRECTORY_MUTEX)
             words[base + D_PARAMETERS] = after
         finally:
@@ -142,7 +142,7 @@ class Directory:
         return self._words[base + D_SHARED] == 1
 
     def _unused(self) -> int:
-        """Return a record that was never used, else an unused one. Raises DirectoryFullError."""
+        """Return a record that was never used, or else an unused one. Raises DirectoryFullError."""
         identities = self._identities()
         if 0 in identities:
             return _record(identities.index(0))
@@ -154,7 +154,7 @@ class Directory:
     def _make(self, base: int, limit: LimitId, share: Share, now: float, shared: bool) -> None:
         words, floats = self._words, self._floats
         number = (base - layout.DIRECTORY_AT) // layout.RECORD_WORDS
-        words[layout.IDENTITIES_AT + number] = layout.ALL_ONES  # unowned until everything is written
+        words[layout.IDENTITIES_AT + number] = layout.ALL_ONES  # unowned until the record is complete
         owner = words[base + D_OWNER] = ((words[base + D_OWNER] >> 16) + 1 << 16) | number
         for at in (D_USERS, D_KEPT):
             words[base + at] = 0
@@ -179,7 +179,7 @@ def _record(number: int) -> int:
 
 
 def write_parameters(floats: memoryview[float], to: int, before: int, rate: float, burst: float, now: float) -> None:
-    """Write rate and burst for a level that continues from that of the parameters at `before` (0: from nothing)."""
+    """Write rate and burst; the level continues from the parameters at `before` (0: there are none)."""
     level, floor = 0.0, -math.inf
     if before:
         level = level_at(floats, before, now)
@@ -204,7 +204,7 @@ def set_share(
 ) -> int:
     """Set individual rate and burst for the key of a slot; its tokens are kept, cut to the burst.
 
-    Its present parameters are at `own` (0: `general`, the limit's). Returns the place of the new ones.
+    The present parameters are at `own` (0: at `general`, those of the limit). Returns the offset of the new ones.
     """
     if own and floats[own + P_RATE] == rate and floats[own + P_BURST] == burst:
         return own
@@ -227,7 +227,7 @@ def fill_of(floats: memoryview[float], own: float, parameters: int, now: float) 
 
 
 def clear_slot(memory: Memory, base: int, owner: int, *, counts: bool) -> None:
-    """Initialize a slot except for its tag: a full bucket, or nothing in flight."""
+    """Initialize a slot except for its tag: a full bucket, or no requests in flight."""
     words = memory.words
     words[base + layout.S_OWNER] = owner
     words[base + layout.S_TAKEN] = words[base + layout.S_REFUSED] = 0
@@ -241,7 +241,7 @@ def clear_slot(memory: Memory, base: int, owner: int, *, counts: bool) -> None:
 
 
 def tag_of(hashed: int, owner: int) -> int:
-    """Return the tag of a key's slot. Reversible: see `hash_of`."""
+    """Return the tag of a key's slot; `hash_of` reverses this."""
     tag = (hashed + owner * 0x9E3779B97F4A7C15) & layout.ALL_ONES
     return tag if tag >= layout.FIRST_TAG else tag + layout.FIRST_TAG
 

@@ -1,12 +1,12 @@
-"""Requests in flight by key, counted over the processes of a daemon.
+"""Counts requests in flight by key over the processes of a daemon.
 
-A slot holds the count of each process and their sum; `reclaim` subtracts the counts of a process that died.
+A slot contains the count of each process and their sum; `reclaim` subtracts the counts of a dead process.
 
-A process with requests that wait sets its bit. A process that releases a place hands it to one of the waiting
-processes, in turn, instead of freeing it: the place counts for that process from then on, which is woken and takes it.
-So requests that arrive elsewhere later are not admitted before those that wait. A place that is not taken within a
-short time (its process is stopped, or stuck) may be taken by any process, and the stuck process is given none until it
-sets its bit again.
+A process with waiting requests sets its bit. A process that releases a place does not free it, but hands it to one of
+the waiting processes, in turn. From then on the place counts for the waiting process, which is woken and takes it. So
+requests that arrive later at other processes are not admitted before the waiting ones. If a place is not taken within a
+short time (its process is stopped or stuck), any process can take it, and the stuck process gets no further place until
+it sets its bit again.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from mcproxy.dispatch.tables.slot_table import CountSlots, SlotPlace
 
 #: Seconds for which a given place is reserved for its process.
 RESERVED_FOR = 0.1
-# The most keys without requests in flight whose slots a process remembers.
+# Maximum of keys without requests in flight whose slots a process remembers.
 _REMEMBERED = 16384
 
-#: ``wake(columns)``: wake the processes whose bits are set, since they were given places.
+#: ``wake(columns)`` wakes the processes whose bits are set, because they were given places.
 Wake = Callable[[int], None]
 
 
 class InFlightCounts:
-    """The counts of one limit, as one process sees them."""
+    """The counts of one limit, used by one process."""
 
     def __init__(
         self,
@@ -57,8 +57,8 @@ class InFlightCounts:
         seconds: Callable[[], float],
         wake: Wake,
     ) -> None:
-        """`seconds` is one clock of all processes."""
-        self.in_use = 0  # of this process, of all keys together
+        """`seconds`: a clock that all processes share."""
+        self.in_use = 0  # requests of this process in flight, of all keys
         self._maximum = maximum
         record = use.record
         self._directory, self._record, self._use = directory, record, use
@@ -75,15 +75,15 @@ class InFlightCounts:
         self._column, self._bit = C_COLUMNS + column, 1 << column
         self._seconds, self._wake = seconds, wake
         self._places: dict[str, SlotPlace] = {}
-        #: By key with requests of this process in flight: the slot where they count, which stays the same, and their
-        #: number.
+        #: By key with requests of this process in flight: the slot in which they count, which does not change, and
+        #: their number.
         self._held: dict[str, tuple[SlotPlace, int]] = {}
 
     @property
     def max(self) -> int | None:
-        """The maximum for each key, in all processes. Of a limit over replicas: that of the file.
+        """The configured maximum for each key, in all processes.
 
-        There the share of this machine applies, which its agent sets.
+        For a limit over replicas, the share of this machine applies instead, which its agent sets.
         """
         if self._shared:
             return self._maximum
@@ -97,7 +97,7 @@ class InFlightCounts:
             self._directory.set_maximum(self._record, maximum)
 
     def take(self, key: str) -> bool:
-        """Count one more; False if the maximum is reached."""
+        """Count one more request; return False if the maximum is reached."""
         held = self._held.get(key)
         if held is None:
             place, count = self._places.get(key) or self._find(key), 0
@@ -132,7 +132,7 @@ class InFlightCounts:
         return self.take(key)
 
     def take_below(self, key: str, maximum: int) -> bool:
-        """Count one more if that makes no more than `maximum`, whatever the limit's own."""
+        """Count one more request unless the count has reached `maximum`, whatever the limit's own maximum is."""
         place, count = self._held.get(key) or (self._find(key), 0)
         words, base = self._words, place.base
         self._mutexes.lock(place.mutex)
@@ -151,7 +151,7 @@ class InFlightCounts:
         return self.take_below(key, maximum)
 
     def release(self, key: str) -> None:
-        """Count one less. Raises KeyError if none of this process is in flight."""
+        """Count one request less. Raises KeyError if no request of this process is in flight."""
         place, count = self._held[key]
         if count == 1:
             del self._held[key]
@@ -171,7 +171,7 @@ class InFlightCounts:
                 given = hand_over(self._memory, self._record, base, region, self._seconds())
         finally:
             self._unlock(pointer)
-        if given & ~self._bit:  # the limiter of this process asks for its own place at once
+        if given & ~self._bit:  # the limiter of this process takes its own place without being woken
             self._wake(given & ~self._bit)
 
     def count(self, key: str) -> int:
@@ -187,7 +187,7 @@ class InFlightCounts:
     # -- queues ------------------------------------------------------------------------------------------------
 
     def take_in_turn(self, key: str) -> bool:
-        """Take a place for a waiting request: one that was handed over, or a free one. False: it will be notified."""
+        """Take a handed-over or free place for a waiting request; False: the process will be notified of a place."""
         place, count = self._held.get(key) or (self._find(key), 0)
         base = place.base
         words = self._words
@@ -195,12 +195,12 @@ class InFlightCounts:
         try:
             if words[base] != place.tag:
                 self._places.pop(key, None)
-                return False  # polled again soon
+                return False  # the caller polls again soon
             words[base + C_WAITING] |= self._bit
             given = hand_over(self._memory, self._record, base, place.region, self._seconds())
             admitted = bool(words[base + C_RESERVED] & self._bit)
             if admitted:
-                self._has_taken(base)  # it counts for this process already
+                self._has_taken(base)  # the place counts for this process already
             elif words[base + C_RESERVED]:
                 admitted = self._take_over(base, place.region)
             if admitted:
@@ -215,7 +215,7 @@ class InFlightCounts:
         return admitted
 
     def was_given(self, key: str) -> bool:
-        """Whether a place was handed over to this process; without locking, so it may be wrong for a moment."""
+        """Whether a place was handed over to this process; without locking, so possibly wrong for a moment."""
         place = self._held[key][0] if key in self._held else self._places.get(key)
         return place is None or bool(self._words[place.base + C_RESERVED] & self._bit)
 
@@ -230,8 +230,8 @@ class InFlightCounts:
             if words[base] == place.tag:
                 words[base + C_WAITING] &= ~self._bit
                 if words[base + C_RESERVED] & self._bit:
-                    # The bits are cleared first: a process that finds one set takes a place from this one, which must
-                    # have one then, also if it dies between these lines.
+                    # The bits are cleared first: a process that finds a set bit takes a place from this process, which
+                    # must have one in that case, even if it dies between these lines.
                     self._has_taken(base)
                     words[base + self._column] -= 1
                     words[base + C_TOTAL] -= 1
@@ -243,7 +243,7 @@ class InFlightCounts:
             self._wake(given)
 
     def note_refused(self, key: str) -> None:
-        """Count a request that has to wait without a `take`, as demand for the limits over replicas."""
+        """Count a request that has to wait and did not call `take`, as demand for the limits over replicas."""
         if self._shared:
             place = self._held[key][0] if key in self._held else self._find(key)
             self._mutexes.lock(place.mutex)
@@ -273,7 +273,7 @@ class InFlightCounts:
         theirs = base + C_COLUMNS + bit.bit_length() - 1
         mine = base + self._column
         done = self._memory.undo_log(region, base + C_WAITING, base + C_RESERVED, base + C_LATE, theirs, mine)
-        words[base + C_WAITING] &= ~bit  # until it sets its bit again
+        words[base + C_WAITING] &= ~bit  # the process gets no place until it sets its bit again
         words[base + C_RESERVED] &= ~bit
         words[base + C_LATE] = late & ~bit
         words[theirs] -= 1

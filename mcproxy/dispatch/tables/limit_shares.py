@@ -1,4 +1,4 @@
-"""The shares of this machine in limits over replicas, and the demand for them, by key. Pure."""
+"""Types for limits over replicas: limits, shares of this machine and demands, and the hashes of keys. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Kind = Literal["bucket", "short", "long", "connections"]
 
 
 class LimitId(NamedTuple):
-    """One limit. A flow control of type MaxRequestsInflight has two: of short and of long-running requests."""
+    """The id of a limit. A MaxRequestsInflight flow control has two limits: for short and long-running requests."""
 
-    name: str  # the flow control's, or the address of a listener
+    name: str  # the name of the flow control, or the address of a listener
     kind: Kind
     per: model.Per
 
@@ -24,7 +24,7 @@ class Share:
     """The share of this machine for one key of a limit: rate and burst of a token bucket, or a maximum in flight."""
 
     rate: float = 0.0
-    burst: float = 0.0  # below 1 nothing is admitted
+    burst: float = 0.0  # below 1 no request is admitted
     maximum: int | None = None
 
 
@@ -33,18 +33,18 @@ class Demand:
     """The demand for one key of a limit on this machine."""
 
     key: int  # `key_hash`
-    taken: int  # since the last call of `demands`
-    refused: int  # since the last call of `demands`: requests that the limit refused
-    in_flight: int  # now
+    taken: int  # requests admitted since the last call of `demands`
+    refused: int  # requests refused by the limit since the last call of `demands`
+    in_flight: int  # requests in flight now
 
 
 def key_hash(limit: LimitId, key: str) -> int:
-    """Return 64 bits for a key of a limit (a user's name, a cluster's, or ""): the same on all replicas."""
+    """Return the 64-bit hash of a key of a limit (name of a user or cluster, or ""), the same on all replicas."""
     return hash_after(prefix_of(limit), key)
 
 
 def prefix_of(limit: LimitId) -> blake2b:
-    """Return the hash state of a limit, before the key is added. It has no secret: colliding keys share a limit."""
+    """Return the hash state of a limit, before the key is added. It has no secret; colliding keys share a limit."""
     return blake2b("\0".join((*limit, "")).encode(), digest_size=8, person=b"mcproxy-limit")
 
 
@@ -56,12 +56,12 @@ def hash_after(prefix: blake2b, key: str) -> int:
 
 
 def overflow_hash(limit: LimitId) -> int:
-    """Return the 64 bits of the slot shared by keys without room; no key has them."""
+    """Return the 64-bit hash of the slot that keys without room share; no key has this hash."""
     digest = blake2b("\0".join(limit).encode(), digest_size=8, person=b"mcproxy-overflow")
     return int.from_bytes(digest.digest(), "big")
 
 
 def identity_hash(limit: LimitId, shared: bool) -> int:
-    """Return the 64 bits by which processes find the limit; a limit over replicas has different ones."""
+    """Return the 64-bit hash by which processes find a limit; it differs for a limit over replicas (`shared`)."""
     digest = blake2b("\0".join(limit).encode(), digest_size=8, person=b"mcproxy-shared" if shared else b"mcproxy-table")
     return int.from_bytes(digest.digest(), "big") or 1

@@ -1,7 +1,7 @@
-"""The memory in which limits count, and its repair after a process that shares it died.
+"""Maps the memory in which limits count, and repairs it after the death of a process that shares it.
 
-A process that changes several shared words first writes their old values into the region's undo log. The next process
-that gets the mutex of one that died (`mutexes.py`) restores them. Totals are counted again.
+A process that changes several shared words first writes their old values into the region's undo log. If it dies, the
+next process that gets its mutex (`mutexes.py`) restores them. Totals are counted again.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class MemoryMismatch(ValueError):
-    """The descriptor is not one of shared memory of this version of the program."""
+    """The descriptor is not shared memory of this version of the program."""
 
 
 class Memory:
-    """The mapped memory. For the reactor's thread only: a thread that waits for another one's mutex would stop both."""
+    """The mapped memory. Use it only in the reactor's thread: a thread that waits for another's mutex stops both."""
 
     def __init__(self, fd: int) -> None:
-        """Map the memory of `create`; -1: memory of this process alone, without mutexes.
+        """Map the memory of `create`; -1: private memory of this process, without mutexes.
 
         Raises MemoryMismatch, OSError.
         """
@@ -34,9 +34,9 @@ class Memory:
         if fd >= 0 and os.fstat(fd).st_size != size:
             raise MemoryMismatch("the descriptor of the shared limits is not their memory")
         self.fd = fd
-        #: Words of a slot of requests in flight.
+        #: Number of words of a slot of requests in flight.
         self.count_words = layout.COUNT_WORDS if fd >= 0 else layout.C_COLUMNS + 1
-        self._map = mmap.mmap(fd, size)  # always shared: a sparse shared mapping gets no huge pages
+        self._map = mmap.mmap(fd, size)  # always shared, because a sparse shared mapping gets no huge pages
         view = memoryview(self._map)
         self.words: memoryview[int] = view.cast("Q")
         #: The same memory, as floats.
@@ -45,7 +45,7 @@ class Memory:
 
     @classmethod
     def private(cls) -> Memory:
-        """Map empty memory for this process alone. Raises OSError."""
+        """Map empty private memory. Raises OSError."""
         memory = cls(-1)
         memory.words[layout.H_MULTIPLIER] = secrets.randbits(64) | 1
         return memory
@@ -69,7 +69,7 @@ class Memory:
 
     @classmethod
     def attach(cls, fd: int, column: int) -> Memory:
-        """Map the memory of another process, as the process of a column. Raises MemoryMismatch, OSError."""
+        """Map the memory of another process, and use a column of it. Raises MemoryMismatch, OSError."""
         memory = cls(fd)
         if memory.words[layout.H_MAGIC] != layout.MAGIC:
             raise MemoryMismatch("the memory of the shared limits is that of another version of the program")
@@ -77,7 +77,7 @@ class Memory:
         return memory
 
     def undo_log(self, region: int, *places: int) -> int:
-        """Note the words at `places`, which are about to change; return where to write 0 when that is done."""
+        """Log the words at `places` before their change; return the offset where to write 0 after the change."""
         words = self.words
         log = layout.REGIONS_AT + region * layout.REGION_WORDS + layout.R_UNDO
         assert len(places) <= layout.UNDO_MAX
@@ -98,9 +98,9 @@ class Memory:
         return Mutexes(address, layout.MUTEXES, self._repair, self._is_ours)
 
     def _repair(self, mutex: int) -> None:
-        """Repair the words that a mutex covers, after the process that held it died."""
+        """Repair the words that a mutex covers, after the death of the process that held it."""
         if mutex == layout.DIRECTORY_MUTEX:
-            return  # the last word makes a record valid
+            return  # the directory needs no repair, because the last written word makes a record valid
         region = mutex - layout.BUCKETS_MUTEX
         words = self.words
         log = layout.REGIONS_AT + region * layout.REGION_WORDS + layout.R_UNDO
@@ -118,9 +118,9 @@ class Memory:
 
 
 class NoMutexes:
-    """The mutexes of private memory: they do nothing."""
+    """The mutexes of private memory, which do nothing."""
 
-    #: A function of C that returns 0, since each request calls both.
+    #: A C function that returns 0, for speed, because each request calls both.
     try_lock = unlock = staticmethod(().count)
     pointers: Sequence[None] = (None,) * layout.MUTEXES
 
@@ -141,11 +141,11 @@ def wake(wakers: Sequence[int], columns: int) -> None:
         try:
             os.eventfd_write(wakers[bit.bit_length() - 1], 1)
         except BlockingIOError:
-            pass  # the counter of the eventfd is full: it was woken 2^64 times without a read
+            pass  # the counter of the eventfd is full: the process was woken 2^64 times without a read
 
 
 def count_slots(memory: Memory, region: int) -> list[int]:
-    """Return the places of the used slots in a region of the counts, and in the directory."""
+    """Return the offsets of the used slots in a region of the counts, and in the directory."""
     words, size = memory.words, memory.count_words
     given = words[layout.REGIONS_AT + (layout.REGIONS + region) * layout.REGION_WORDS + layout.R_GIVEN]
     in_block = layout.COUNTS // layout.REGIONS // layout.BLOCKS * size
@@ -161,7 +161,7 @@ def count_slots(memory: Memory, region: int) -> list[int]:
 
 
 def overflow_slots(words: memoryview[int], region: int, kind: int) -> list[int]:
-    """Return the places of the slots for keys without room that the mutex of a region covers."""
+    """Return the offsets of the slots for keys without room that the mutex of a region covers."""
     identities = words[layout.IDENTITIES_AT + region : layout.DIRECTORY_AT : layout.REGIONS].tolist()
     step = layout.REGIONS * layout.RECORD_WORDS
     first = layout.DIRECTORY_AT + region * layout.RECORD_WORDS

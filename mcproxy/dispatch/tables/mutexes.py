@@ -1,12 +1,12 @@
-"""Mutexes between processes.
+"""Robust mutexes between processes, in shared memory.
 
-Mutexes survive the death of their holder (PTHREAD_MUTEX_ROBUST of the C library): the kernel notes for each thread
-which robust mutexes it holds; when it ends, however it ends, the next one to lock gets the mutex with EOWNERDEAD and
-repairs the covered words. A stopped holder (SIGSTOP) would block all others for as long; it is killed instead, which
-ends only the requests that it serves.
+A mutex survives the death of its holder (PTHREAD_MUTEX_ROBUST of the C library). The kernel records the robust mutexes
+that each thread holds. When the holder ends for any reason, the next thread that locks the mutex gets EOWNERDEAD, and
+repairs the covered words. A stopped holder (SIGSTOP) would block all others; it is killed, which ends only the requests
+that it serves.
 
-A mutex is held for microseconds: so locking tries a few times before it sleeps, and keeps the interpreter's lock,
-without which a thread of this process could run while the mutex is held.
+A mutex is held for microseconds, so locking tries a few times before it sleeps. It keeps the interpreter's lock (GIL);
+otherwise another thread of this process could run while the mutex is held.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PROCESS_SHARED = 1  # PTHREAD_PROCESS_SHARED, of glibc and musl
 _ROBUST = 1  # PTHREAD_MUTEX_ROBUST
 _TID_MASK = 0x3FFFFFFF  # FUTEX_TID_MASK: the kernel reads the holder's thread id from the mutex
 _TRIES = 30
-# Seconds of waiting before a check whether the holder is stopped; two checks, so that a short stop kills no process.
+# Seconds of waiting before a check whether the holder is stopped. Two checks are needed to kill a process.
 _PATIENCE = 0.1
 _POLL_INTERVAL = 0.0005  # seconds
 
@@ -44,24 +44,24 @@ class Mutexes:
     """An array of mutexes in shared memory.
 
     `try_lock` and `unlock` are the C library's functions, for callers on the hot path:
-    ``if code := try_lock(mutex): self.lock_slowly(number, code)``. Both take what `pointers` has.
+    ``if code := try_lock(mutex): self.lock_slowly(number, code)``. Their arguments are items of `pointers`.
     """
 
     def __init__(
         self, address: int, count: int, repair: Callable[[int], None], may_kill: Callable[[int], bool]
     ) -> None:
-        """`repair(number)` repairs the words that a mutex covers, while it is held, after a holder died.
+        """`repair(number)` repairs the words that a mutex covers, while it is held, after the death of its holder.
 
-        `may_kill(pid)` says whether a stopped holder is a process of ours. Raises MutexError.
+        `may_kill(pid)` returns whether a stopped holder is a process of this daemon. Raises MutexError.
         """
         try:
-            library = ctypes.PyDLL(None)  # the C library of this process, whichever it is; PyDLL: see above
+            library = ctypes.PyDLL(None)  # the C library of this process; PyDLL keeps the interpreter's lock
             self._library = library
             self.try_lock: Callable[[Any], int] = library.pthread_mutex_trylock
             self.unlock: Callable[[Any], int] = library.pthread_mutex_unlock
             self._timed_lock = _timed_lock(library)
             self._consistent = library.pthread_mutex_consistent
-        except (OSError, AttributeError) as error:  # a statically linked interpreter has none
+        except (OSError, AttributeError) as error:  # a statically linked interpreter has no C library to load
             raise MutexError(errno.ENOTSUP, f"no mutexes between processes: {error}") from None
         self.pointers = [ctypes.c_void_p(address + number * MUTEX_BYTES) for number in range(count)]
         self._repair = repair
@@ -85,23 +85,23 @@ class Mutexes:
         self._check(library.pthread_mutexattr_destroy(attributes))
 
     def lock(self, number: int) -> None:
-        """Lock one. Raises MutexError."""
+        """Lock a mutex. Raises MutexError."""
         code = self.try_lock(self.pointers[number])
         if code:
             self.lock_slowly(number, code)
 
     def release(self, number: int) -> None:
-        """Unlock one that this thread holds."""
+        """Unlock a mutex that this thread holds."""
         self.unlock(self.pointers[number])
 
     def lock_slowly(self, number: int, code: int) -> None:
-        """Lock one after `try_lock` has returned `code`, which is not 0. Raises MutexError."""
+        """Lock a mutex after `try_lock` has returned `code`, which is not 0. Raises MutexError."""
         pointer = self.pointers[number]
         for _ in range(_TRIES):
             if code != errno.EBUSY:
                 break
             code = self.try_lock(pointer)
-        suspect = 0  # the process id of a holder found stopped by the last check
+        suspect = 0  # process id of a holder that the last check found stopped
         while code in (errno.EBUSY, errno.ETIMEDOUT):
             code = self._timed_lock(pointer, _PATIENCE)
             if code == errno.ETIMEDOUT:
@@ -112,12 +112,12 @@ class Mutexes:
         self._check(code)
 
     def _check_holder(self, pointer: ctypes.c_void_p, suspect: int) -> int:
-        """Return the holder if it is stopped, else 0; kill it if it is `suspect`."""
+        """Return the holder if it is stopped, else 0; kill it if it was found stopped before (`suspect`)."""
         holder = self._holder(pointer)
         if not holder or not self._may_kill(holder) or not _is_stopped(holder):
             return 0
         if holder == suspect:
-            with contextlib.suppress(ProcessLookupError):  # another one was faster
+            with contextlib.suppress(ProcessLookupError):  # another process has killed it already
                 os.kill(holder, signal.SIGKILL)
         return holder
 
@@ -153,9 +153,9 @@ class Mutexes:
 def _timed_lock(library: Any) -> Callable[[ctypes.c_void_p, float], int]:
     """Return a function that locks a mutex within a number of seconds, or else returns ETIMEDOUT.
 
-    `pthread_mutex_timedlock` waits until a time of day: after the clock is set back, the wait for a stopped holder
-    would be longer by that. `pthread_mutex_clocklock` (glibc 2.30, POSIX 2024) takes the monotonic clock; if the C
-    library lacks it, the mutex is polled.
+    `pthread_mutex_timedlock` waits until a time of day; if the clock is set back, the wait for a stopped holder would
+    be longer by the same time. `pthread_mutex_clocklock` (glibc 2.30, POSIX 2024) supports the monotonic clock; if the
+    C library lacks it, the mutex is polled.
     """
     clock_lock: Any = getattr(library, "pthread_mutex_clocklock", None)
 
@@ -182,4 +182,4 @@ def _is_stopped(pid: int) -> bool:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[:1] in ([b"T"], [b"t"])
     except OSError:
-        return False  # it has ended meanwhile: the kernel gives the mutex to the next one
+        return False  # the holder has ended meanwhile, so the kernel gives the mutex to the next thread

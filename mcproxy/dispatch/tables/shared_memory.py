@@ -1,6 +1,6 @@
-"""The shared limits in the process that owns them: the supervisor, or the only process of a daemon.
+"""Manages the memory of limits in the process that owns it: the supervisor, or the only process of a daemon.
 
-Processes mark the blocks of the slots that they use, so that the demand for limits over replicas can be read here.
+Processes mark the blocks of slots that they use, so that this module can read the demand for limits over replicas.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from mcproxy.dispatch.tables.limit_shares import Demand, LimitId, Share
 from mcproxy.dispatch.tables.memory import Memory, count_slots, wake
 from mcproxy.dispatch.tables.slot_table import BucketSlots, CountSlots, SlotPlace, SlotTable
 
-_RETURNED_AT_ONCE = 64  # keys with each call of `demands`: a millisecond or two
+_RETURNED_AT_ONCE = 64  # maximum of keys for each call of `demands`, which take a millisecond or two
 
 
 class SharedMemory:
-    """The memory, with the eventfds of the processes that count in it. For the reactor's thread only."""
+    """The memory, with the eventfds of the processes that count in it. Use it only in the reactor's thread."""
 
     def __init__(
         self,
@@ -59,20 +59,20 @@ class SharedMemory:
         """`wake(columns)` wakes the processes whose bits are set, by their `wakers` if there are several."""
         self.memory = memory
         self.wake = wake
-        #: An eventfd for each column; a process listens to its own, and writes to the others'.
+        #: An eventfd for each column; a process reads its own one, and writes to those of others.
         self.wakers = wakers
         self._seconds = seconds
         self._directory = Directory(memory)
         self._buckets, self._counts = BucketSlots(memory), CountSlots(memory)
         self._demands = Demands(memory, (self._buckets, self._counts))
-        # Keys whose share becomes the default once their buckets are full again; the least recently checked first.
+        # Keys that get the default share when their buckets are full again; the least recently checked key first.
         self._returning: dict[LimitId, dict[int, None]] = {}
 
     @classmethod
     def create(cls, seconds: Callable[[], float] = time.monotonic) -> SharedMemory:
-        """Create empty memory. `seconds` is one clock of all processes.
+        """Create empty memory. `seconds`: a clock that all processes share.
 
-        Raises OSError, and leaves no descriptor open then.
+        Raises OSError; then no descriptor stays open.
         """
         memory = Memory.create()
         opened = [memory.fd]
@@ -97,7 +97,7 @@ class SharedMemory:
         return {"limits": self.fd, **{f"wake-{column}": fd for column, fd in enumerate(self.wakers)}}
 
     def close(self) -> None:
-        """Close the descriptors; the memory stays with the processes that have mapped it."""
+        """Close the descriptors; the memory exists as long as processes have mapped it."""
         for fd in (self.memory.fd, *self.wakers):
             os.close(fd)
 
@@ -128,7 +128,7 @@ class SharedMemory:
         return self._demands.of(record)
 
     def default_share(self, limit: LimitId, share: Share) -> None:
-        """Set the share of keys that have none of their own. Tokens are kept, cut to the new burst.
+        """Set the share of keys without their own share. Tokens are kept, cut to the new burst.
 
         Raises DirectoryFullError.
         """
@@ -143,16 +143,16 @@ class SharedMemory:
             self._hand_over_all(record)
 
     def leases_end(self, limit: LimitId, time: float) -> None:
-        """Set when the shares of single keys end: from then on each has the default share, until it gets another.
+        """Set when the shares of single keys end: from then on each key has the default share, until it gets another.
 
-        The processes apply it themselves, so it holds also if this process has died or stopped.
+        All processes check this time themselves, so it applies even if this process has died or stopped.
         """
         record = self._directory.find(limit, shared=True)
         if record is not None:
             self.memory.floats[record + D_LEASES_END] = time
 
     def forget(self, limit: LimitId) -> None:
-        """Forget a limit, for which the agent sets no more shares."""
+        """Forget a limit for which the agent sets no more shares."""
         record = self._directory.find(limit, shared=True)
         if record is not None:
             self._demands.forget(record)
@@ -160,9 +160,9 @@ class SharedMemory:
         self._returning.pop(limit, None)
 
     def grant(self, limit: LimitId, key: int, share: Share | None) -> None:
-        """Set the share of one key (`key_hash`); None, or if there is no room: the default share.
+        """Set the share of one key (`key_hash`); None, or a lack of room, means the default share.
 
-        A rise adds no tokens at once; a fall cuts them. Unknown limits are ignored.
+        A larger share adds no tokens at once; a smaller one cuts the tokens. Unknown limits are ignored.
         """
         record = self._directory.find(limit, shared=True)
         if record is None:
@@ -181,7 +181,7 @@ class SharedMemory:
         self.memory.mutexes.lock(place.mutex)
         try:
             if self.memory.words[place.base] != tag:
-                return  # another key has taken the slot at this moment
+                return  # another key has taken the slot in the meantime
             if limit.kind == "bucket":
                 self._set_rate(limit, key, record, place, share)
             else:
@@ -206,17 +206,17 @@ class SharedMemory:
             full = fill_of(floats, -math.inf, general, now)
             if fill_of(floats, floats[base + B_LEVEL], own, now) >= full >= floats[general + P_BURST]:
                 done = self.memory.undo_log(place.region, base + B_LEVEL, base + B_PARAMETERS)
-                floats[base + B_LEVEL] = -math.inf  # it is full, and needs no slot any more
+                floats[base + B_LEVEL] = -math.inf  # the bucket is full, and needs no slot any more
                 words[base + B_PARAMETERS] = 0
                 words[done] = 0
                 return
-            # The level has another origin than the limit's; so do tokens taken in advance.
+            # The origin of the level differs from the limit's, also for tokens taken in advance.
             returning[key] = None
             share = Share(floats[general + P_RATE], floats[general + P_BURST])
         set_share(words, floats, base, own, general, share.rate, share.burst, now)
 
     def _take_off(self, base: int, region: int, column: int) -> int:
-        """Subtract the count of a process from one slot; return the bits of the processes that were given places."""
+        """Subtract the count of a process from a slot; return the bits of the processes that were given places."""
         words, keep = self.memory.words, ~(1 << column)
         total, theirs = base + C_TOTAL, base + C_COLUMNS + column
         changed = (total, theirs, base + C_WAITING, base + C_RESERVED, base + C_LATE)
@@ -230,7 +230,7 @@ class SharedMemory:
         return hand_over(self.memory, record, base, region, self._seconds())
 
     def _hand_over_all(self, record: int) -> None:
-        """After a maximum was raised for all keys: hand over the new places."""
+        """Hand over the new places after a maximum was raised for all keys."""
         words = self.memory.words
         owner = words[record + D_OWNER]
         given = 0
@@ -256,7 +256,7 @@ class Demands:
         self._found: dict[int, dict[int, Demand]] = {}  # by owner word and key
 
     def of(self, record: int) -> list[Demand]:
-        """Return the demand for a limit since the last call for it, with the requests in flight."""
+        """Return the demand for a limit since the last call for this limit, with the requests in flight."""
         words = self._words
         self._collect()
         kind = words[record + D_KIND]
@@ -293,7 +293,7 @@ class Demands:
                     self._memory.mutexes.release(mutex)
 
     def _read_blocks(self, blocks: int, first: int, slot_words: int, in_block: int) -> int:
-        """Read the marked blocks of a region; return the bits of those that have anything in flight."""
+        """Read the marked blocks of a region; return the bits of blocks with requests in flight."""
         again = 0
         while blocks:
             bit = blocks & -blocks
@@ -305,7 +305,7 @@ class Demands:
         return again
 
     def _read(self, base: int) -> bool:
-        """Read a slot, whose mutex is held; return whether anything is in flight."""
+        """Read a slot, whose mutex is held; return whether it has requests in flight."""
         words = self._words
         owner = words[base + S_OWNER]
         record = layout.DIRECTORY_AT + (owner & 0xFFFF) * layout.RECORD_WORDS

@@ -1,11 +1,11 @@
-"""Tables of slots, found by hash: one slot for each key of each limit.
+"""Hash tables in shared memory, with one slot for each key of each limit.
 
-A key may be in a window of slots that begins at its hash. The search ends at the first slot that was never used; a slot
-that is no longer needed is not emptied, but given to the next key that finds no other. A slot is needed while dropping
-it would change a count: a bucket that is not full, or requests in flight. So a client cannot
-reset a limit with many names: keys without room in their window share the one slot of their limit's record.
+A key can be in a window of slots that begins at its hash. The search ends at the first slot that was never used. A slot
+that is no longer needed is not emptied, but given to the next key that finds no other slot. A slot is needed while its
+removal would change a count: a bucket that is not full, or requests in flight. So a client cannot reset a limit with
+many names: keys without room in their window share the one slot of their limit's record.
 
-The hash depends on a random number drawn with the memory, so that a client cannot choose names for one window.
+The hash depends on a random number that belongs to the memory, so that a client cannot choose names for one window.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ _SEARCH_EVERY = 1.0
 
 
 class SlotPlace(NamedTuple):
-    """The slot of a key; valid as long as the slot has the key's tag."""
+    """The slot of a key, valid as long as the slot has the key's tag."""
 
     base: int
     tag: int
     mutex: int
-    region: int  # of both tables together, as the undo logs are counted
+    region: int  # number of the region among those of both tables, as for the undo logs
 
 
 class SlotTable(ABC):
-    """One of the two tables, as one process sees it."""
+    """One of the two tables, used by one process."""
 
     first: int
     slot_words: int
@@ -65,7 +65,7 @@ class SlotTable(ABC):
         self._search_again = [0.0] * layout.REGIONS
 
     def place(self, tag: int, owner: int, now: float, *, make: bool = True) -> SlotPlace | None:
-        """Return the place of a key, after giving it a slot if `make` is true; None if it has none."""
+        """Return the slot of a key; if it has none, give it one (`make`) or return None."""
         region, start = self._where(tag)
         mutex = layout.BUCKETS_MUTEX + self.first_region + region
         self._memory.mutexes.lock(mutex)
@@ -78,7 +78,7 @@ class SlotTable(ABC):
         return None if base is None else SlotPlace(base, tag, mutex, self.first_region + region)
 
     def overflow(self, record: int) -> SlotPlace:
-        """Return the place where keys of a limit without a slot count."""
+        """Return the slot in which keys without their own slot count."""
         region = self.first_region + (record - layout.DIRECTORY_AT) // layout.RECORD_WORDS % layout.REGIONS
         base = record + D_OVERFLOW
         return SlotPlace(base, self._words[base + S_TAG], layout.BUCKETS_MUTEX + region, region)
@@ -91,9 +91,9 @@ class SlotTable(ABC):
         return 1 << (base - self.first) % size * layout.BLOCKS // size
 
     def note_demand(self, base: int, region: int, admitted: bool) -> None:
-        """Count demand, for the agent of the limits over replicas. The region's mutex is held.
+        """Count demand, for the agent of the limits over replicas. The region's mutex must be held.
 
-        `region` is that of both tables together (`SlotPlace.region`).
+        `region`: see `SlotPlace.region`.
         """
         words = self._words
         words[base + (S_TAKEN if admitted else S_REFUSED)] += 1
@@ -101,10 +101,10 @@ class SlotTable(ABC):
 
     @abstractmethod
     def _is_needed(self, base: int, record: int, now: float) -> bool:
-        """Whether the slot must be kept, since dropping it would change its key's count."""
+        """Whether the slot must be kept, because its removal would change its key's count."""
 
     def _where(self, tag: int) -> tuple[int, int]:
-        """Return the region of a key, and the first slot of its window in there."""
+        """Return the region of a key, and the first slot of its window in that region."""
         mixed = (tag * self._multiplier) & layout.ALL_ONES
         return mixed >> 58, mixed >> 40 & self._in_region - 1
 
@@ -161,7 +161,7 @@ class SlotTable(ABC):
 
 
 class BucketSlots(SlotTable):
-    """Token buckets; one is needed if it is not full, or has its own parameters."""
+    """Slots of token buckets; a slot is needed if its bucket is not full, or has its own parameters."""
 
     first, slot_words, slots = layout.BUCKETS_AT, layout.BUCKET_WORDS, layout.BUCKETS
     first_region, counts = 0, False
@@ -175,7 +175,7 @@ class BucketSlots(SlotTable):
 
 
 class CountSlots(SlotTable):
-    """Requests in flight; a slot is needed with any, with queues, or with its own maximum."""
+    """Slots of requests in flight; a slot is needed with such requests, with queues, or with its own maximum."""
 
     first, slots = layout.COUNTS_AT, layout.COUNTS
     first_region, counts = layout.REGIONS, True

@@ -1,12 +1,12 @@
 """Token buckets by key, shared by one or several processes.
 
-A bucket is one number, its level: see `layout.P_LEVEL`. So nothing has to be refilled, and a bucket that was not used
-for as long as it takes to fill is full, as every bucket is at first: its slot can be given to another key. Rate and
-burst are the limit's, the same for all processes at any moment, so a change of them changes no bucket.
+A bucket is one number, its level: see `layout.P_LEVEL`. So buckets do not have to be refilled. A bucket that was unused
+for the time that it takes to fill is full, as every bucket is at first, so its slot can be given to another key. Rate
+and burst belong to the limit, the same for all processes at any time, so their change does not change the buckets.
 
-A waiting request takes its token in advance: the level is raised at once, and the request is admitted when the limit's
-level has reached the former level. So waiting processes take turns in the order of their arrival, whatever arrives
-later in others, without messages between processes. A process that dies while it waits costs its key that one token.
+A waiting request takes its token in advance: the bucket's level is raised at once, and the request is admitted when the
+limit's level has reached the former level. So waiting processes take turns in the order of their arrival, before later
+requests in other processes, without messages between processes. A process that dies while it waits costs one token.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from mcproxy.dispatch.tables.limit_shares import LimitId, hash_after, prefix_of
 from mcproxy.dispatch.tables.memory import Memory
 from mcproxy.dispatch.tables.slot_table import BucketSlots, SlotPlace
 
-# The most keys whose slots a process remembers.
+# Maximum of keys whose slots a process remembers.
 _REMEMBERED = 16384
-# The least rate: a wait is never endless.
+# The minimum rate, so that a wait is never endless.
 _SLOWEST = 1e-9
 
 
 class TokenBuckets:
-    """The buckets of one limit, as one process sees them. Times are those of one clock of all processes."""
+    """The buckets of one limit, used by one process. Times are those of a clock that all processes share."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class TokenBuckets:
         qps: float,
         burst: int,
     ) -> None:
-        self.qps, self.burst = qps, burst  # by this process's configuration
+        self.qps, self.burst = qps, burst  # values of this process's configuration
         record = use.record
         self._directory, self._record, self._use = directory, record, use
         self._words, self._floats = memory.words, memory.floats
@@ -60,7 +60,7 @@ class TokenBuckets:
         self._slots = slots
         self._owner = memory.words[record + layout.D_OWNER]
         self._parameters, self._leases_end = record + D_PARAMETERS, record + D_LEASES_END
-        self._shared = directory.is_shared(record)  # over replicas too
+        self._shared = directory.is_shared(record)  # whether the limit applies over replicas
         self._prefix = prefix_of(limit)
         self._overflow = slots.overflow(record)
         self._places: dict[str, SlotPlace] = {}
@@ -69,7 +69,7 @@ class TokenBuckets:
         ] = {}  # by key: the token taken in advance, and the level from which it is valid
 
     def take(self, key: str, time: float) -> bool:
-        """Take a token; False if there is none."""
+        """Take a token; return False if there is none."""
         place = self._places.get(key)
         if place is None:
             place = self._find(key, time)
@@ -104,7 +104,7 @@ class TokenBuckets:
         return self.take(key, time)
 
     def take_in_turn(self, key: str, time: float) -> bool:
-        """Take a token for a waiting request; False if it must wait on, for a token taken in advance."""
+        """Take a token for a waiting request; return False if it must wait for a token taken in advance."""
         held = self._in_advance.get(key)
         if held is None:
             return self._take_in_advance(key, time)
@@ -121,13 +121,13 @@ class TokenBuckets:
         return True
 
     def leave(self, key: str) -> None:
-        """End the waiting for a key: give back the token that was taken in advance."""
+        """End the waiting for a key, and give back the token that was taken in advance."""
         held = self._in_advance.pop(key, None)
         if held is not None:
             self._give_back(held[0])
 
     def refund(self, key: str) -> None:
-        """Give back a token of a request that was not admitted after all; a request that waits here gets it."""
+        """Give back the token of a request that was not admitted in the end; a request waiting here gets it."""
         held = self._in_advance.get(key)
         if held is not None:
             self._in_advance[key] = (held[0], held[1] - 1.0)
@@ -135,7 +135,7 @@ class TokenBuckets:
         self._give_back(self._overflow if place is None else place)
 
     def fill(self, key: str, time: float) -> float:
-        """Return the number of tokens, without those taken in advance."""
+        """Return the number of tokens in a bucket, without those taken in advance."""
         place = self._slots.place(self._tag(key), self._owner, time, make=False)
         own = -math.inf if place is None else self._floats[place.base + B_LEVEL]
         return fill_of(self._floats, own, self._parameters_of(place), time)
@@ -152,7 +152,7 @@ class TokenBuckets:
         return max(0.0, 1.0 - tokens) / max(self._floats[at + P_RATE], _SLOWEST)
 
     def note_refused(self, key: str) -> None:
-        """Count a request that has to wait without a `take`, as demand for the limits over replicas."""
+        """Count a request that has to wait and did not call `take`, as demand for the limits over replicas."""
         if self._shared:
             place = self._find(key, 0.0)
             self._mutexes.lock(place.mutex)
@@ -162,9 +162,9 @@ class TokenBuckets:
                 self._mutexes.release(place.mutex)
 
     def resize(self, qps: float, burst: int, time: float) -> None:
-        """Change rate and size, for all processes; every bucket keeps its tokens, cut to the new size.
+        """Change rate and burst for all processes; every bucket keeps its tokens, cut to the new burst.
 
-        For a limit over replicas the share of this machine applies, which its agent sets.
+        For a limit over replicas the share of this machine applies instead, which its agent sets.
         """
         self.qps, self.burst = qps, burst
         if not self._shared:
@@ -177,7 +177,7 @@ class TokenBuckets:
         try:
             at = self._parameters_of(place)
             if words[place.base] != place.tag or floats[at + P_BURST] < floats[at + P_NEEDED]:
-                return False  # polled again soon
+                return False  # the caller polls again soon
             if words[place.base + B_PARAMETERS] and time >= floats[self._leases_end]:
                 at = self._end_share(place.base, at, time)
             level = level_at(floats, at, time)
@@ -193,7 +193,7 @@ class TokenBuckets:
             self._mutexes.release(place.mutex)
 
     def _end_share(self, base: int, own: int, time: float) -> int:
-        """End the share of a key, which gets the default share; return the place of its parameters."""
+        """End the share of a key, which gets the default share; return the offset of its parameters."""
         general = self._words[self._parameters]
         rate, burst = self._floats[general + P_RATE], self._floats[general + P_BURST]
         return set_share(self._words, self._floats, base, own, general, rate, burst, time)
@@ -207,7 +207,7 @@ class TokenBuckets:
             self._mutexes.release(place.mutex)
 
     def _parameters_of(self, place: SlotPlace | None) -> int:
-        """Return the place of the parameters of a key: its own, or the limit's."""
+        """Return the offset of the parameters of a key: its own ones, or the limit's."""
         own = 0 if place is None or self._words[place.base] != place.tag else self._words[place.base + B_PARAMETERS]
         return own or self._words[self._parameters]
 

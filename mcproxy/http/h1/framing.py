@@ -1,7 +1,7 @@
-"""Message body framing (RFC 9112 sections 6 and 7). Pure: no reactor, no buffering.
+"""Message body framing of HTTP/1.1 (RFC 9112 sections 6 and 7). Pure: no reactor, no buffering.
 
-A reader is fed bytes and returns the content in them and what follows the end of the body. Content is passed on in the
-pieces in which it arrives; only an incomplete line of chunk framing is buffered.
+A reader is fed bytes; it returns the content in them and the bytes after the end of the body. Content is passed on in
+the pieces in which it arrives; only an incomplete line of chunk framing is buffered.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*
 _FIELD_NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _FIELD_VALUE: Final = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
 
-#: A chunk's size line with its extension is bounded (bytes).
+#: Maximum of bytes of a chunk's size line with its extension.
 MAX_SIZE_LINE: Final = 256
 
 
 class FramingError(Exception):
-    """The framing of a body is invalid; nothing after this point can be trusted."""
+    """The framing of a body is invalid; no byte after this point can be trusted."""
 
 
 class BodyReader(Protocol):
@@ -35,7 +35,7 @@ class BodyReader(Protocol):
 
 
 class LengthReader:
-    """A body of a known number of bytes, at least one."""
+    """Reads a body of a known length of at least one byte."""
 
     __slots__ = ("_remaining", "complete", "trailers")
 
@@ -56,7 +56,7 @@ class LengthReader:
 
 
 class UntilCloseReader:
-    """A response body that ends with its connection."""
+    """Reads a response body that ends with its connection."""
 
     __slots__ = ("complete", "trailers")
 
@@ -69,7 +69,7 @@ class UntilCloseReader:
 
 
 class ChunkedReader:
-    """A chunked body: size line -> data -> CRLF, repeated; a last chunk of size 0; trailer fields; an empty line.
+    """Reads a chunked body: (size line, data, CRLF)*; a last chunk of size 0; trailer fields; an empty line.
 
     Strict: sizes are plain hex digits, lines end in CRLF, extensions are skipped but must be printable.
     """
@@ -78,7 +78,7 @@ class ChunkedReader:
 
     def __init__(self) -> None:
         self._state = _SIZE
-        self._remaining = 0  # bytes of the current chunk that have not arrived
+        self._remaining = 0  # bytes of the current chunk still to arrive
         self._held = b""  # an incomplete line
         self.complete = False
         self.trailers: list[Header] = []
@@ -147,7 +147,7 @@ class ChunkedReader:
         value = value.strip(b" \t")
         if not colon or not _FIELD_NAME.fullmatch(name) or not _FIELD_VALUE.fullmatch(value):
             raise FramingError("malformed trailer field")
-        self._remaining += len(line)  # in the trailers: the number of their bytes so far
+        self._remaining += len(line)  # while reading trailers: the number of their bytes so far
         if self._remaining > MAX_TRAILERS:
             raise FramingError("too many trailer fields")
         if may_pass_as_trailer(name):

@@ -43,7 +43,7 @@ from mcproxy.http.messages import (
 from mcproxy.http.transport import Transport
 from mcproxy.http.tunnel import TunnelSide
 
-#: Limit of a response head with its status line (bytes).
+#: Maximum of bytes of a response head with its status line.
 MAX_HEAD: Final = 256 * 1024
 _VERSION: Final = b"HTTP/1."
 
@@ -52,13 +52,13 @@ class H1ConnectionOwner(Interface):
     """Owner of a connection (the pool)."""
 
     def connection_idle(self, connection: H1ClientConnection) -> None:
-        """The response is complete and the connection can carry another request."""
+        """Called when the response is complete and the connection can carry another request."""
 
     def connection_closed(self, connection: H1ClientConnection) -> None:
-        """The connection is closed or can carry no further request; called once."""
+        """Called once, when the connection is closed or can carry no further request."""
 
     def closed_after_idleness(self, seconds: float) -> None:
-        """The upstream has closed a connection that was idle for so long; `connection_closed` follows."""
+        """Called when the upstream has closed a connection idle for `seconds`; `connection_closed` follows."""
 
 
 class H1ClientConnection:
@@ -100,7 +100,7 @@ class H1ClientConnection:
     def __init__(
         self, owner: H1ConnectionOwner, deadlines: Deadlines, most_head: int = MAX_HEAD, *, repeats_heads: bool = False
     ) -> None:
-        """`repeats_heads`: heads of responses are often the same, byte for byte (`ResponseHeadParser`)."""
+        """`repeats_heads`: whether heads of responses often repeat byte for byte (`ResponseHeadParser`)."""
         self._parse: Callable[[bytes, bytes], ResponseHead] = (
             ResponseHeadParser().parse if repeats_heads else parse_response_head
         )
@@ -112,20 +112,20 @@ class H1ClientConnection:
         self._buffer = b""
         self._reader: BodyReader | None = None
         self._request_complete = True
-        self._chunked = False  # the request's body
+        self._chunked = False  # whether the request's body is chunked
         self._keep_alive = True
         self._may_upgrade = False
         self._timeout = 0.0
-        self._taken = 0  # bytes that the upstream had taken when its time to read the request was set
-        self._interim = 0  # interim responses to the current request
+        self._taken = 0  # bytes that the upstream had read when its time to read the request was set
+        self._interim = 0  # number of interim responses to the current request
         self._left_pool = False
         self._tunnel_side: TunnelSide | None = None
         self._paused = False
         self._write_blocked = False
         self.requests = 0
-        self.announced_idle = 0  # seconds after which the upstream closes it while it is idle (Keep-Alive), 0: unknown
-        self.idle_since = 0.0  # while it is idle
-        self.reused_after = -1.0  # seconds for which it had been idle before its request; -1: it is new
+        self.announced_idle = 0  # idle seconds after which the upstream will close it (Keep-Alive); 0: unknown
+        self.idle_since = 0.0  # start of the present idle time
+        self.reused_after = -1.0  # seconds of idleness before the present request; -1: the connection is new
         self.began = False  # a byte of the current response has arrived
         self.deadline = NEVER
 
@@ -166,7 +166,7 @@ class H1ClientConnection:
             self.transport.write(encode_chunk(data) if self._chunked else data)
 
     def end_body(self, trailers: list[Header]) -> None:
-        """The request is complete."""
+        """End the request's body."""
         self._request_complete = True
         if self._sink is not None:
             if self._chunked:
@@ -175,11 +175,11 @@ class H1ClientConnection:
                 self.deadline = self._deadlines.after(self._timeout)
 
     def sibling(self) -> None:
-        """Return None: the connection has no room for another request (`ClientStream.sibling`)."""
+        """Return None: an HTTP/1.1 connection has no room for another request (`ClientStream.sibling`)."""
         return
 
     def doubt(self, since: float) -> None:
-        """Do nothing (`ClientStream.doubt`): `cancel` ends the connection."""
+        """Do nothing (`ClientStream.doubt`), because `cancel` ends the connection."""
 
     def cancel(self) -> None:
         """Abort the connection, so that the upstream stops working on the response."""
@@ -220,7 +220,7 @@ class H1ClientConnection:
             return
         sink = self._sink
         if sink is None:
-            if not self._left_pool:  # unsolicited bytes: they could not be distinguished from the next response
+            if not self._left_pool:  # unsolicited bytes would be taken for the next response
                 self.transport.abortConnection()
                 self._leave_pool()
             return
@@ -241,7 +241,7 @@ class H1ClientConnection:
                 if len(data) > self._most_head:
                     raise self._head_too_long()
                 if not data.startswith(_VERSION[: len(data)]):
-                    raise UpstreamProtocolError("the response is not HTTP/1.1")  # of SSH, SMTP: they wait for us
+                    raise UpstreamProtocolError("the response is not HTTP/1.1")  # but SSH or SMTP, which would wait
                 self._buffer = data
                 return
             if end > self._most_head:
@@ -307,7 +307,7 @@ class H1ClientConnection:
         sink.response_end(trailers)
 
     def _release(self, too_much: bool) -> None:
-        """The response is complete: return the connection to the pool, or close it. `too_much`: bytes followed."""
+        """Return the connection to the pool after the response, or close it. `too_much`: whether bytes followed."""
         self._sink = None
         if too_much or not self._keep_alive or not self._request_complete or self._write_blocked:
             self._leave_pool()
@@ -338,7 +338,7 @@ class H1ClientConnection:
         self._ended(clean=True)
 
     def writeConnectionLost(self) -> None:
-        """Our half-close is sent; nothing to do."""
+        """Do nothing: the proxy's half-close is sent."""
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         clean = isinstance(reason.value, error.ConnectionDone)
@@ -368,7 +368,7 @@ class H1ClientConnection:
             self._fail(ConnectionClosed(cause))
 
     def expired(self) -> None:
-        """An idle connection is too old, or the upstream has not read or not responded in time (`Deadlines`)."""
+        """Close an idle connection that is too old, or fail a request not read or answered in time (`Deadlines`)."""
         if self._sink is None:
             self.retire()  # an idle connection of the pool
         elif not self._request_complete and self._taken != self.transport.sent_from_queue:
@@ -384,7 +384,7 @@ class H1ClientConnection:
             sink.response_failed(problem)
 
     def _close_transport(self) -> None:
-        self.transport.unregisterProducer()  # a transport with a producer would not close
+        self.transport.unregisterProducer()  # otherwise the transport would not close
         self.transport.loseConnection()
 
     def _leave_pool(self) -> None:
@@ -394,7 +394,7 @@ class H1ClientConnection:
             self._owner.connection_closed(self)
 
     def tunnel_ended(self) -> None:
-        """The tunnel is closed; the pool dropped this connection when the tunnel began."""
+        """Do nothing: the pool dropped this connection when the tunnel began."""
 
     # -- IPushProducer: the send buffer towards the upstream is full, or drained ------------------------------------
 
@@ -408,7 +408,7 @@ class H1ClientConnection:
             self._sink.pause_request()
 
     def _wait_for_reading(self) -> None:
-        """The upstream has as much time to read some of the request as to respond to all of it."""
+        """Set the upstream's deadline to read a part of the request; it is as long as that for the response."""
         self._taken = self.transport.sent_from_queue
         self.deadline = self._deadlines.after(self._timeout)
 
@@ -422,14 +422,14 @@ class H1ClientConnection:
             self._sink.resume_request()
 
     def stopProducing(self) -> None:
-        """The transport is closed; connectionLost does the rest."""
+        """Do nothing: the transport is closed, and connectionLost follows."""
 
 
 classImplements(H1ClientConnection, IProtocol, IHalfCloseableProtocol, IPushProducer)
 
 
 def framing_fields(head: RequestHead) -> bytes:
-    """Return the framing and connection fields of a request as a block; most often it is empty."""
+    """Return the framing and connection fields of a request as a block, which is usually empty."""
     fields = b""
     if head.length == CHUNKED:
         fields = b"Transfer-Encoding: chunked\r\n"

@@ -24,19 +24,19 @@ class H1ExchangeConnection(ServerConnection, Protocol):
         ...
 
     def long_running(self) -> None:
-        """The request is a long-running one."""
+        """Note that the request is a long-running one."""
 
     def pause_body(self) -> None: ...
     def resume_body(self) -> None: ...
     def close_after_response(self) -> None: ...
     def exchange_done(self, exchange: H1Exchange) -> None:
-        """The response is complete: continue with the next request, linger, or close."""
+        """Continue with the next request after a complete response, linger, or close."""
 
     def abort(self) -> None:
         """Reset the connection."""
 
     def become_tunnel(self) -> TunnelSide:
-        """Become one side of a tunnel; bytes behind the request belong to it."""
+        """Become one side of a tunnel; bytes after the request belong to the tunnel."""
         ...
 
 
@@ -96,7 +96,7 @@ class H1Exchange(Exchange):
             bodiless = self.head.method == b"HEAD" or status in (204, 304)
             framing = b"" if bodiless else b"Content-Length: 0\r\n"
         if not self.body_complete:
-            # The rest of the request would have to be read before the next one; closing bounds that.
+            # The rest of the request would have to be read before the next request; closing avoids this.
             connection.close_after_response()
         if connection.closing:
             framing += b"Connection: close\r\n"
@@ -177,7 +177,7 @@ class H1Exchange(Exchange):
         connection.exchange_done(self)
 
     def abort(self) -> None:
-        """Abort the connection: nothing else breaks a response off."""
+        """Abort the connection, the only way to break off a response in HTTP/1.1."""
         if not self.ended:
             self._finish()
             self._connection.abort()
@@ -193,7 +193,7 @@ class H1Exchange(Exchange):
         return self._connection.become_tunnel()
 
     def tunnel_closed(self, bytes_in: int, bytes_out: int) -> None:
-        """Engine: the tunnel is closed."""
+        """Called by the engine when the tunnel is closed."""
         if not self.ended:
             self.bytes_in, self.bytes_out = bytes_in, bytes_out
             self.completed = True

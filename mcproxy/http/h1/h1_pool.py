@@ -1,10 +1,10 @@
-"""The HTTP/1.1 connections to one upstream: one request at a time on each, kept alive between requests.
+"""The pool of HTTP/1.1 connections to one upstream: one request at a time on each, kept alive between requests.
 
-As many connections are kept as were used at the same time within the last minute. The most recently used idle one is
-taken first, so that the surplus is the oldest; it closes when the high-water mark falls, or after the idle timeout.
+The pool keeps as many connections as were in use at the same time within the last minute. It takes the newest idle one
+first, so that the oldest ones are the surplus, which closes when the high-water mark falls or after the idle timeout.
 
-A request that is sent while the upstream closes the idle connection fails, and a write cannot be repeated. So an idle
-connection is kept for less time than the upstream announces (Keep-Alive: timeout) or was observed to keep one.
+A request fails if it is sent while the upstream closes the idle connection, and a write cannot be repeated. So an idle
+connection is kept for less time than the upstream announces (Keep-Alive: timeout) or was observed to keep it.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ Connect = Callable[[H1ClientConnection], "Deferred[None]"]
 
 
 SHARE: Final = 0.9
-"""The part of the upstream's idle time for which a connection is kept. Unless that time is short, it is at least
-_MARGIN less.
+"""The fraction of the upstream's idle time for which a connection is kept. Unless the idle time is short, the result is
+at least _MARGIN less than it.
 """
-_MARGIN: Final = 1.0  # seconds that a request may be on its way
-_LEAST_SEEN: Final = 1.0  # seconds; one that closes sooner ends for another reason
-_REMEMBERED: Final = 600.0  # seconds for which an observation counts: a restart closes connections of any age
+_MARGIN: Final = 1.0  # seconds that a request may take to reach the upstream
+_LEAST_SEEN: Final = 1.0  # seconds; a connection that is closed sooner was not closed for its idleness
+_REMEMBERED: Final = 600.0  # seconds for which an observation counts: the upstream's restart closes all connections
 
 
 class H1Pool:
     """The HTTP/1.1 connections of a pool (`http/connection_pool.py`).
 
     `connect(protocol)` opens a connection and fires when the protocol is connected. At most `max_idle` idle connections
-    are kept, whatever the load was, each for `idle_timeout` seconds (0: no limit); `max_connections` limits all of them
-    (0: no limit), and requests beyond it wait in order for a free one. `most_head` limits a response's head (bytes).
-    `repeats_heads` as for `H1ClientConnection`.
+    are kept, whatever the load was, each for `idle_timeout` seconds (0: no limit). `max_connections` limits all
+    connections (0: no limit); further requests wait in order for a free one. `most_head` limits a response's head
+    (bytes). `repeats_heads`: as in `H1ClientConnection`.
     """
 
     def __init__(
@@ -60,13 +60,13 @@ class H1Pool:
         self._most_head = most_head
         self._repeats_heads = repeats_heads
         self._idle: list[H1ClientConnection] = []
-        self._used = HighWaterMark(deadlines.seconds())  # of connections in use
+        self._used = HighWaterMark(deadlines.seconds())  # of the number of connections in use
         self._waiting: deque[Deferred[H1ClientConnection]] = deque()
         self._closed = False
-        self._seen_idle = 0.0  # seconds after which the upstream closed an idle connection, 0: not seen
+        self._seen_idle = 0.0  # idle seconds after which the upstream closed a connection; 0: not seen
         self._seen_at = 0.0
-        self._opening = False  # connections for waiting requests, see _connection_gone
-        self.connections = 0  # open or being opened, without tunnels (they leave the pool)
+        self._opening = False  # whether `_connection_gone` is opening connections for waiting requests
+        self.connections = 0  # number of connections, open or being opened, without tunnels (they leave the pool)
 
     @property
     def idle(self) -> int:
@@ -80,7 +80,7 @@ class H1Pool:
 
     @property
     def is_full(self) -> bool:
-        """Whether no further connection may be opened."""
+        """Whether `max_connections` is reached."""
         return 0 < self._max_connections <= self.connections
 
     def take(self) -> H1ClientConnection | None:
@@ -88,7 +88,7 @@ class H1Pool:
         if not self._idle:
             return None
         now = self._deadlines.seconds()
-        while self._idle[-1].deadline <= now:  # timers are coarser than the limits
+        while self._idle[-1].deadline <= now:  # the sweep of the deadlines may be late
             self._idle[-1].retire()
             if not self._idle:
                 return None
@@ -99,12 +99,12 @@ class H1Pool:
         return connection
 
     def open(self) -> Deferred[H1ClientConnection]:
-        """Return a new connection, or the next free one while `max_connections` are open.
+        """Return a new connection, or the next free one if `max_connections` are open.
 
         Fails with `net.connect_errors.ConnectError`. Cancel it if the request is cancelled.
         """
         if self.is_full and self._idle:
-            self._idle[0].retire()  # the caller wants a new connection, not this one
+            self._idle[0].retire()  # makes room, because the caller wants a new connection
         if self.is_full:
             waiter: Deferred[H1ClientConnection] = Deferred(self._cancel_wait)
             self._waiting.append(waiter)
@@ -123,19 +123,19 @@ class H1Pool:
         return self._connect(connection).addCallbacks(lambda _: connection, failed)
 
     def adopt(self) -> H1ClientConnection:
-        """Return an engine for a connection that was opened elsewhere; when that is made, call `connection_idle`."""
+        """Return an engine for a connection opened elsewhere; when it is connected, call `connection_idle`."""
         now = self._deadlines.seconds()
         if now >= self._used.due:
             self._close_surplus(now)
         self.connections += 1
-        self._used.note(self.connections - len(self._idle))  # its request takes it at once
+        self._used.note(self.connections - len(self._idle))  # counted as used: its request takes it at once
         return self._new()
 
     def _new(self) -> H1ClientConnection:
         return H1ClientConnection(self, self._deadlines, self._most_head, repeats_heads=self._repeats_heads)
 
     def _open_for(self, waiter: Deferred[H1ClientConnection]) -> None:
-        """Open a connection for a waiting request; if that is cancelled meanwhile, the connection becomes idle."""
+        """Open a connection for a waiting request; if the request is cancelled meanwhile, the connection is kept."""
 
         def opened(connection: H1ClientConnection) -> None:
             if waiter.called:
@@ -150,7 +150,7 @@ class H1Pool:
         self._open().addCallbacks(opened, failed)
 
     def _cancel_wait(self, waiter: Deferred[H1ClientConnection]) -> None:
-        if waiter in self._waiting:  # otherwise a connection is being opened for it
+        if waiter in self._waiting:  # otherwise a connection is being opened for this request
             self._waiting.remove(waiter)
 
     # -- ConnectionOwner ----------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ class H1Pool:
             connection.retire()
 
     def closed_after_idleness(self, seconds: float) -> None:
-        """The upstream has closed a connection that was idle for so long: keep others for less time."""
+        """Keep other connections for less than `seconds`, because the upstream has closed one that was idle so long."""
         if seconds >= _LEAST_SEEN and (not self._seen_idle or seconds < self._seen_idle):
             self._seen_idle = seconds
             self._seen_at = self._deadlines.seconds()
@@ -195,9 +195,9 @@ class H1Pool:
         self._connection_gone()
 
     def _connection_gone(self) -> None:
-        """A connection is closed or was not made: waiting requests may open another."""
+        """Open connections for waiting requests, after a connection was closed or could not be opened."""
         self.connections -= 1
-        if self._opening:  # an attempt below that failed at once: do not recurse
+        if self._opening:  # an attempt of the loop below has failed at once: do not recurse
             return
         self._opening = True
         try:
@@ -207,16 +207,16 @@ class H1Pool:
             self._opening = False
 
     def close(self) -> None:
-        """Close the idle connections, and the others when their requests are done."""
+        """Close idle connections at once, and busy ones when their requests are done."""
         self._closed = True
         self.renew()
 
     def renew(self) -> None:
-        """Close the idle connections: their peer may be gone."""
+        """Close the idle connections, because their peer may be gone."""
         while self._idle:
             self._idle[-1].retire()
 
 
 def shorter_idle_time(seconds: float) -> float:
-    """Return how long to keep an idle connection that the upstream closes after `seconds`; in seconds."""
+    """Return for how many seconds to keep an idle connection that the upstream closes after `seconds`."""
     return max(min(seconds * SHARE, seconds - _MARGIN), seconds / 2)

@@ -1,11 +1,11 @@
 """The HTTP/1.1 server engine: one protocol instance per client connection, one exchange at a time.
 
-    HEAD -> (BODY ->) WAIT -> HEAD ...      reading side; WAIT: the request is complete, its response is not
-    any  -> LINGER -> closed                the response was sent before the request was complete: discard the rest
+    HEAD -> (BODY ->) WAIT -> HEAD ...      reading; WAIT: the request is complete, the response is not
+    any  -> LINGER -> closed                the response ended before the request: the rest of it is discarded
     WAIT -> TUNNEL                          after 101
 
-The next pipelined request is parsed only after the response before it is complete. Everything is bounded: see
-`config.model.Limits`.
+A pipelined request is parsed only after the previous response is complete. All sizes and times are bounded
+(`config.model.Limits`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 log = Logger(__name__)
 
-#: What an HTTP/2 client begins with, up to where it could be taken for the head of a request (RFC 9113 3.4).
+#: The part of HTTP/2's client preface that looks like the head of a request (RFC 9113 3.4).
 H2_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\n"
 
 
@@ -75,7 +75,7 @@ class H1ServerConnection:
         self._factory = factory
         self.seconds = factory.deadlines.seconds  # the clock
         self._limits = limits
-        self._buffer = b""  # an incomplete head, or pipelined bytes behind the current request
+        self._buffer = b""  # an incomplete head, or pipelined bytes after the current request
         self._buffer_full = False
         self._parser: RequestHeadParser | None = None
         self._reader: BodyReader | None = None
@@ -84,16 +84,16 @@ class H1ServerConnection:
         self._exchange: H1Exchange | None = None
         self._tunnel_side: TunnelSide | None = None
         self._closing = False
-        self._sent_at_last_check = 0  # bytes sent to a slow reader, or through a half-closed tunnel, at the last check
+        self._sent_at_last_check = 0  # bytes sent to a slow client, or through a half-closed tunnel, at the last check
         self._lingering = False
         self._feeding = False
         self._idle_since = 0.0
-        self._head_begun = True  # the timeout of the first head starts with the connection
+        self._head_begun = True  # True, because the timeout of the first head starts with the connection
         self.write_blocked = False
         self.requests = 0
         self.deadline = NEVER
         self.client: IAddress | None = None
-        self.handler_state: object = None  # of the layers above for this connection; not used by the engine
+        self.handler_state: object = None  # the handler's state for this connection; not used by the engine
 
     # -- called by the transport --------------------------------------------------------------------------------
 
@@ -121,7 +121,7 @@ class H1ServerConnection:
         self._feed(data)
 
     def readConnectionLost(self) -> None:
-        """The client sends no more. That half-closes a tunnel; in HTTP the client has disconnected."""
+        """Half-close a tunnel whose client sends no more; outside of a tunnel, the client has disconnected."""
         if self._tunnel_side is not None:
             self._watch_half_open(self._tunnel_side)
             self._tunnel_side.eof()
@@ -130,14 +130,14 @@ class H1ServerConnection:
             self._cancel_request()
 
     def _watch_half_open(self, tunnel: TunnelSide) -> None:
-        """A client that has closed its socket looks like one that has only stopped sending: wait while data is sent to
-        it.
+        """Keep a half-closed tunnel as long as data is sent to the client: a client that has closed its socket looks
+        the same as one that has only stopped sending.
         """
         self._sent_at_last_check = tunnel.bytes_sent
         self.deadline = self._factory.deadlines.after(self._limits.idle_timeout)
 
     def writeConnectionLost(self) -> None:
-        """Our half-close is sent; nothing to do."""
+        """Do nothing: the proxy's half-close is sent."""
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self._factory.deadlines.remove(self)
@@ -160,13 +160,13 @@ class H1ServerConnection:
         if self._tunnel_side is not None:
             self._tunnel_side.pause()
         elif exchange is not None:
-            if self._reader is None or self._body_paused:  # else the time for its body runs
+            if self._reader is None or self._body_paused:  # otherwise the deadline of the request's body applies
                 self._wait_for_reading(exchange)
             if exchange.handler is not None:
                 exchange.handler.pause_response()
 
     def _wait_for_reading(self, exchange: H1Exchange) -> None:
-        """The send buffer is full: set the deadline for the client of a short request to read some of its response."""
+        """Set the deadline for the client of a short request to read a part of its response from the full buffer."""
         if not exchange.long_running:
             self._sent_at_last_check = self.transport.sent_from_queue
             self.deadline = self._factory.deadlines.after(self._limits.stall_timeout)
@@ -184,7 +184,7 @@ class H1ServerConnection:
                 self._exchange.handler.resume_response()
 
     def stopProducing(self) -> None:
-        """The transport is closed; connectionLost does the rest."""
+        """Do nothing: the transport is closed, and connectionLost follows."""
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -199,7 +199,7 @@ class H1ServerConnection:
                     self._tunnel_side.received(data)
                     return
                 elif self._exchange is not None or self.write_blocked:
-                    self._hold_pipelined(data)  # no more responses for a client that does not read them
+                    self._hold_pipelined(data)  # a client that does not read its responses gets no more
                     return
                 elif self._closing:
                     return
@@ -229,7 +229,7 @@ class H1ServerConnection:
         if not self.requests and self._factory.prior_knowledge and data.startswith(H2_PREFACE):
             self._become_h2(data)
             return b""
-        if not self.requests:  # a connection with one request, such as a watch, need not remember its fields
+        if not self.requests:  # a connection with only one request, such as a watch, does not remember its fields
             head = parse_request_head(data[:size], limits.target_bytes, limits.headers)
         else:
             if self._parser is None:
@@ -254,7 +254,7 @@ class H1ServerConnection:
         return data[size:]
 
     def _become_h2(self, data: bytes) -> None:
-        """The client uses HTTP/2 with prior knowledge (RFC 9113 3.3): the other engine takes the connection over."""
+        """Hand the connection over to the HTTP/2 engine: the client uses HTTP/2 with prior knowledge (RFC 9113 3.3)."""
         transport, factory = self.transport, self._factory
         factory.connections.discard(self)
         factory.deadlines.remove(self)
@@ -270,7 +270,7 @@ class H1ServerConnection:
             raise ProtocolError(400, str(problem)) from None
         exchange = self._exchange
         if pieces:
-            piece = pieces[0] if len(pieces) == 1 else b"".join(pieces)  # one write for many tiny chunks
+            piece = pieces[0] if len(pieces) == 1 else b"".join(pieces)  # one call for many tiny chunks
             self._body_size += len(piece)
             if self._limits.body_bytes and self._body_size > self._limits.body_bytes:
                 raise ProtocolError(413, f"the request body is longer than {self._limits.body_bytes} bytes")
@@ -288,14 +288,14 @@ class H1ServerConnection:
         return rest
 
     def _hold_pipelined(self, data: bytes) -> None:
-        """Buffer bytes behind the current request, up to the size of a head; then stop reading."""
+        """Buffer bytes after the current request, up to the maximum size of a head; then stop reading."""
         self._buffer = data
         if len(data) >= self._limits.head_bytes:
             self._buffer_full = True
             self.transport.pauseProducing()
 
     def long_running(self) -> None:
-        """The request is a long-running one: only `limits.idleTimeout` applies to its body."""
+        """Note that the request is long-running: only `limits.idleTimeout` applies to its body."""
         if self._reader is not None and not self._body_paused:
             self._wait_for_body()
 
@@ -305,10 +305,10 @@ class H1ServerConnection:
         self.deadline = self._factory.deadlines.after(limits.idle_timeout if lasting else limits.stall_timeout)
 
     def pause_body(self) -> None:
-        """Stop reading the request's body; the upstream is slower than the client."""
+        """Stop reading the request's body, because the upstream is slower than the client."""
         if not self._body_paused:
             self._body_paused = True
-            self.deadline = NEVER  # the client is not the slow side, unless it does not read
+            self.deadline = NEVER  # the client is not slow, unless it does not read its response
             if self.write_blocked and self._exchange is not None:
                 self._wait_for_reading(self._exchange)
             self.transport.pauseProducing()
@@ -325,7 +325,7 @@ class H1ServerConnection:
 
     @property
     def factory(self) -> ServerContext:
-        """What the connections of its listener share."""
+        """The state that all connections of the listener share."""
         return self._factory
 
     def wall_seconds(self) -> WallSeconds:
@@ -334,7 +334,7 @@ class H1ServerConnection:
 
     @property
     def idle_since(self) -> float | None:
-        """The time since which no request is in progress (on `deadlines`' clock), None while one is, or a tunnel."""
+        """When the last request ended (on `deadlines`' clock); None while a request or a tunnel is in progress."""
         return None if self._exchange is not None or self._tunnel_side is not None else self._idle_since
 
     @property
@@ -349,7 +349,7 @@ class H1ServerConnection:
         self.transport.abortConnection()
 
     def become_tunnel(self) -> TunnelSide:
-        """Become one side of a tunnel; bytes behind the request belong to it."""
+        """Become one side of a tunnel; bytes after the request belong to the tunnel."""
         self.deadline = NEVER
         tunnel = self._tunnel_side = TunnelSide(self)
         held, self._buffer = self._buffer, b""
@@ -367,7 +367,7 @@ class H1ServerConnection:
             exchange.tunnel_closed(tunnel.bytes_received, tunnel.bytes_sent)
 
     def exchange_done(self, exchange: H1Exchange) -> None:
-        """The response is complete: continue with the next request, linger, or close."""
+        """Continue with the next request after a complete response, linger, or close."""
         if self._exchange is not exchange:
             return
         self._exchange = None
@@ -383,7 +383,7 @@ class H1ServerConnection:
                 self._resume_pipelined()
 
     def _resume_pipelined(self) -> None:
-        """Continue with the bytes behind the last request."""
+        """Continue with the bytes after the last request."""
         if self._lingering or self._closing:
             return
         if self._buffer_full or self._body_paused:
@@ -402,7 +402,7 @@ class H1ServerConnection:
         self.transport.loseConnection()
 
     def _linger(self) -> None:
-        """Let the client read the response although it is still sending: discard what it sends, then close."""
+        """Let a client that is still sending read the response: discard its data for a while, then close."""
         self._lingering = self._closing = True
         self._reader = None
         if self._body_paused or self._buffer_full:
@@ -433,7 +433,7 @@ class H1ServerConnection:
         self._linger()
 
     def expired(self) -> None:
-        """A deadline passed (`Deadlines`)."""
+        """End the request or the connection whose deadline has passed (`Deadlines`)."""
         if self._tunnel_side is not None:
             if self._tunnel_side.bytes_sent != self._sent_at_last_check:
                 self._watch_half_open(self._tunnel_side)
@@ -457,7 +457,7 @@ class H1ServerConnection:
         self._reject(ProtocolError(408, "the request body stalled"))
 
     def _reading_stalled(self, exchange: H1Exchange) -> None:
-        """Abort, if the client has read nothing of its response for `limits.stallTimeout`."""
+        """Abort if the client has read no byte of its response for `limits.stallTimeout`."""
         if exchange.long_running:
             return
         if self.transport.sent_from_queue != self._sent_at_last_check:
@@ -469,9 +469,9 @@ class H1ServerConnection:
         self.transport.abortConnection()
 
     def drain(self, *, unused: bool) -> None:
-        """Close now if idle; otherwise after the current request, or one whose head has begun (`ends_http1`).
+        """Close now if idle; otherwise after the current request, or the one whose head has begun (`ends_http1`).
 
-        A connection that has had no request yet is closed only with `unused`: its first may be on its way.
+        A connection without any request yet is closed only with `unused`, because its first request may be on its way.
         """
         idle = self._exchange is None and self._tunnel_side is None and not self._buffer and not self._lingering
         if idle and (self.requests or unused):

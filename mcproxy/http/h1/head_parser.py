@@ -1,12 +1,12 @@
-"""Message heads: from raw bytes to a validated `RequestHead` or `ResponseHead`.
+"""Parses the heads of HTTP/1.1 messages to a validated `RequestHead` or `ResponseHead`.
 
-llhttp (httptools) checks the grammar; this module adds the checks that llhttp leaves open and that decide where
-a request goes and where it ends (RFC 9112 sections 2.2, 3, 6; RFC 9110 sections 7.2 and 7.6.1). A head is parsed whole,
-from its first byte to the empty line, so the engines know exactly which bytes belong to which message.
+llhttp (httptools) checks the grammar. This module adds checks that llhttp omits and that determine where a request goes
+and where it ends (RFC 9112 sections 2.2, 3, 6; RFC 9110 sections 7.2 and 7.6.1). A head is parsed as a whole, from its
+first byte to the empty line, so the engines know exactly which bytes belong to which message.
 
-llhttp is given no callbacks: once it has accepted a head (no bare line ends, no folded lines, names that are tokens),
-searching names at the beginnings of lines is exact. The fields that concern this hop are taken out; all others pass
-through byte for byte.
+llhttp gets no callbacks. After it has accepted a head (no bare line ends, no folded lines, names that are tokens), a
+search for names at the beginnings of lines is exact. Hop-by-hop fields are taken out; all other fields pass through
+byte for byte.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from mcproxy.http.messages import (
 )
 
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
-#: Header fields that a connection remembers of its last request (bytes).
+#: Maximum of bytes of header fields that a connection remembers of its last request.
 MAX_REMEMBERED: Final = 4096
 
-# Fields that concern this hop, from the line feed before to the carriage return behind them.
+# Matches a hop-by-hop field, from the line feed before it to the carriage return after it.
 _SPECIAL = (
     rb"(?i)\n(c(?:ontent-length|onnection)|t(?:ransfer-encoding|e)|upgrade|keep-alive"
     rb"|proxy-(?:connection|authenticate|authorization)%b):[ \t]*([^\r]*)\r"
@@ -48,11 +48,11 @@ _SPECIAL = (
 _REQUEST_SPECIAL = re.compile(_SPECIAL % b"|host|expect")
 _RESPONSE_SPECIAL = re.compile(_SPECIAL % b"")
 _NEVER_NAMED = HOP_BY_HOP | {b"host", b"content-length", b"expect", b"close", b""}
-# If Connection could remove these, a request would be for another user (RFC 9110 7.6.1: must not be listed).
+# If Connection could remove these fields, the request could act as another user (RFC 9110 7.6.1 forbids listing them).
 _IDENTITY_FIELDS = (b"authorization", b"impersonate", b"x-remote-", b"sec-websocket-protocol")
-# Trusted proxies tell the origin of a request by these: a client must not delete them by listing them.
+# Trusted proxies name the origin of a request in these fields; a client must not delete them by Connection.
 _ORIGIN_FIELDS = (b"x-forwarded-", b"x-real-ip", b"forwarded")
-#: Status lines as servers usually send them, with status and reason.
+#: The usual status lines of servers, with their status code and reason.
 _STATUS_LINES = {
     b"HTTP/1.1 %d %b" % (status, reason): (status, reason) for status, reason in REASON_PHRASES.items() if status >= 200
 }
@@ -65,7 +65,7 @@ TLS_INSTEAD = "TLS instead of HTTP"
 
 
 def incomplete_head_error(data: bytes) -> str | None:
-    """Return why an incomplete head is invalid already, so that its rest need not be waited for, or None."""
+    """Return why an incomplete head is invalid already; None if the rest of it has to be awaited."""
     if data.startswith(_TLS):
         return TLS_INSTEAD
     if data.count(b"\n") != data.count(b"\r\n"):
@@ -78,11 +78,11 @@ def incomplete_head_error(data: bytes) -> str | None:
 def parse_request_head(raw: bytes, max_target: int, max_headers: int) -> RequestHead:
     """Parse a complete request head, with the empty line at its end.
 
-    Raises ProtocolError with the status of the response.
+    Raises ProtocolError with the status code of the response.
     """
     if raw[:1] <= b" ":
         raw = raw.removeprefix(b"\r\n")  # RFC 9112 2.2: one empty line before the request line is tolerated
-        if raw[:1] <= b" ":  # llhttp would skip more line ends, which would become a part of the method here
+        if raw[:1] <= b" ":  # llhttp would skip further line ends, but here they would become a part of the method
             raise ProtocolError(400, "malformed request line")
     _check_grammar(raw)
     line_end = raw.find(b"\r\n")
@@ -104,10 +104,10 @@ def parse_request_head(raw: bytes, max_target: int, max_headers: int) -> Request
 
 
 class RequestHeadParser:
-    """Parses the request heads of one connection, where a client most often repeats method and header fields.
+    """Parses the request heads of one connection, on which clients usually repeat method and header fields.
 
-    Fields that are byte for byte those of the request before, with the same method and version, were checked there;
-    then only the request line is parsed, by the same rules.
+    If method, version and fields are byte for byte those of the previous request, the fields are not checked again;
+    only the request line is parsed, by the same rules.
     """
 
     __slots__ = ("_fields", "_last", "_max_headers", "_max_target", "_version")
@@ -116,11 +116,11 @@ class RequestHeadParser:
         self._max_target = max_target
         self._max_headers = max_headers
         self._last: RequestHead | None = None
-        self._fields = b""  # all of the last head behind the request line
+        self._fields = b""  # the last head after its request line
         self._version = b""
 
     def parse(self, raw: bytes) -> RequestHead:
-        """As `parse_request_head`."""
+        """Return the result of `parse_request_head`."""
         line_end = raw.find(b"\r\n")
         line, fields = raw[:line_end], raw[line_end:]
         last = self._last
@@ -154,13 +154,13 @@ def _check_grammar(raw: bytes) -> None:
     try:
         httptools.HttpRequestParser(_NO_CALLBACKS).feed_data(raw)
     except httptools.HttpParserUpgrade:
-        pass  # raised at the end of the head; the upgrade itself is checked by us
+        pass  # httptools raises it at the end of the head; this module checks the upgrade
     except httptools.HttpParserError as error:
         raise ProtocolError(*_parser_error(raw, error)) from None
 
 
 class _NoCallbacks:
-    """httptools looks up each callback when a parser is created: finding None is faster than an AttributeError."""
+    """Has None for every callback, which httptools looks up for each parser: faster than an AttributeError."""
 
     __slots__ = ()
     on_message_begin: ClassVar[None] = None
@@ -178,7 +178,7 @@ _NO_CALLBACKS = _NoCallbacks()
 
 
 def _parser_error(raw: bytes, error: Exception) -> tuple[int, str]:
-    """Return status and message for a head that llhttp rejected."""
+    """Return status code and message for a head that llhttp rejected."""
     request_line = raw[: raw.find(b"\r\n")]
     version = re.search(rb" HTTP/([0-9]+)\.[0-9]+$", request_line)
     if version and version[1] not in (b"1", b"0"):
@@ -187,9 +187,9 @@ def _parser_error(raw: bytes, error: Exception) -> tuple[int, str]:
 
 
 def _split_special(raw: bytes, line_end: int, pattern: re.Pattern[bytes]) -> tuple[bytes, dict[bytes, list[bytes]]]:
-    """Return the end-to-end fields as one block, and the values of those that concern this hop."""
+    """Return the end-to-end fields as one block, and the values of the hop-by-hop fields."""
     parts = pattern.split(raw[line_end:])  # text, name, value, text, name, value, ... text
-    if len(parts) == 4:  # one, the usual case
+    if len(parts) == 4:  # usually there is one hop-by-hop field
         return (parts[0] + parts[3])[2:-2], {parts[1].lower(): [parts[2].rstrip(b" \t")]}
     special: dict[bytes, list[bytes]] = {}
     for index in range(1, len(parts), 3):
@@ -224,7 +224,7 @@ def _check_special_fields(head: RequestHead, special: dict[bytes, list[bytes]]) 
     head.te_trailers = any(b"trailers" in value.lower() for value in special.get(b"te", ()))
     if expectation := special.get(b"expect"):
         check_expectation(expectation)
-        # RFC 9110 10.1.1: without a body, or from HTTP/1.0, it is ignored.
+        # RFC 9110 10.1.1: Expect is ignored without a body, or from HTTP/1.0.
         head.expects_continue = head.http11 and head.length != 0
     if b"upgrade" in connection and head.http11:
         head.upgrade = _tunnel_protocol(special.get(b"upgrade", ()))
@@ -243,7 +243,7 @@ def _without(fields: bytes, names: frozenset[bytes]) -> bytes:
 
 
 def _request_length(http11: bool, special: dict[bytes, list[bytes]]) -> int:
-    """Return the body's framing (RFC 9112 6.3); rejects anything that two parsers could read differently."""
+    """Return the body's framing (RFC 9112 6.3); reject any framing that two parsers could interpret differently."""
     codings = special.get(b"transfer-encoding")
     lengths = special.get(b"content-length")
     if codings is not None:
@@ -271,7 +271,7 @@ def _connection_options(values: Sequence[bytes]) -> frozenset[bytes]:
 
 
 def _tunnel_protocol(values: Iterable[bytes]) -> bytes | None:
-    """Return the upgrade protocol if it is supported; others (h2c) are ignored, as RFC 9110 7.8 allows."""
+    """Return the upgrade protocol if supported; other protocols (h2c) are ignored, as RFC 9110 7.8 allows."""
     for value in values:
         for protocol in value.split(b","):
             protocol = protocol.strip(b" \t")
@@ -281,9 +281,9 @@ def _tunnel_protocol(values: Iterable[bytes]) -> bytes | None:
 
 
 class ResponseHeadParser:
-    """Parses the response heads of one connection, where a server often repeats a head byte for byte.
+    """Parses the response heads of one connection, on which servers often repeat a head byte for byte.
 
-    The same object is then returned again, so it must not be changed.
+    A repeated head returns the same object again, so callers must not change it.
     """
 
     __slots__ = ("_last", "_method", "_raw")
@@ -294,7 +294,7 @@ class ResponseHeadParser:
         self._last: ResponseHead | None = None
 
     def parse(self, raw: bytes, request_method: bytes) -> ResponseHead:
-        """As `parse_response_head`."""
+        """Return the result of `parse_response_head`."""
         if raw == self._raw and request_method == self._method and self._last is not None:
             return self._last
         head = parse_response_head(raw, request_method)
@@ -306,7 +306,7 @@ class ResponseHeadParser:
 def parse_response_head(raw: bytes, request_method: bytes) -> ResponseHead:
     """Parse one response head, from the status line to the empty line.
 
-    Raises UpstreamProtocolError for anything invalid or ambiguous.
+    Raises UpstreamProtocolError for an invalid or ambiguous head.
     """
     try:
         httptools.HttpResponseParser(_NO_CALLBACKS).feed_data(raw)
@@ -349,9 +349,9 @@ def parse_response_head(raw: bytes, request_method: bytes) -> ResponseHead:
 
 
 def _only_length(parts: Sequence[bytes]) -> int | None:
-    """Return the Content-Length, if it is the only field of this hop but for `Connection: keep-alive`, else None.
+    """Return the Content-Length if it is the only hop-by-hop field except `Connection: keep-alive`, else None.
 
-    `parts` as in `_split_special`. This is the usual case, in which the other fields need not be looked at.
+    `parts`: as in `_split_special`. In this usual case no further checks are needed.
     """
     length = None
     for index in range(1, len(parts), 3):

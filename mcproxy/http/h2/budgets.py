@@ -1,7 +1,7 @@
-"""Budgets for frames that are cheap to send and costly to handle. Pure: the clock is an argument.
+"""Limits the rates of control frames and stream resets, which are cheap to send and costly to handle. Pure.
 
-Both are counted in periods. A period begins with the first count after the last one has passed, so no timer is needed;
-within any time of that length a peer gets at most twice the bound.
+The clock is an argument. Both classes count in periods. A period begins with the first count after the end of the
+last one, so no timer is needed. In any time span of a period's length, a peer can send at most twice the limit.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from mcproxy.http.h2.frames import DATA, GOAWAY, HEADERS, PING, PRIORITY, RST_ST
 
 CONTROL_FRAMES: Final = 1000
 CONTROL_PERIOD: Final = 10.0
-"""Seconds."""
+"""Length of a period of `ControlFrameBudget` in seconds."""
 FRAMES_A_STREAM: Final = 2
-"""Control frames that each new stream adds to the bound."""
+"""Control frames by which each new stream raises the limit."""
 
 RESETS: Final = 200
 RESET_PERIOD: Final = 30.0
-"""Seconds."""
+"""Length of a period of `ResetCount` in seconds."""
 
 
 _KINDS = {
@@ -35,8 +35,8 @@ _KINDS = {
 
 
 class ControlFrameBudget:
-    """Frames that carry nothing and cost us an answer or a check: CONTROL_FRAMES in CONTROL_PERIOD, and some more for
-    each stream.
+    """Limits the frames without content that cost an answer or a check: CONTROL_FRAMES in CONTROL_PERIOD, and
+    FRAMES_A_STREAM more for each new stream.
     """
 
     __slots__ = ("_left", "_since")
@@ -50,7 +50,7 @@ class ControlFrameBudget:
             self._left += FRAMES_A_STREAM
 
     def spend(self, frame_type: int, count: int, seconds: Callable[[], float]) -> None:
-        """Count frames. `seconds` is the clock, which is rarely needed. Raises Flood if they are too many."""
+        """Count frames. `seconds` returns the time; it is rarely called. Raises Flood if there are too many."""
         self._left -= count
         if self._left >= 0:
             return
@@ -64,9 +64,9 @@ class ControlFrameBudget:
 
 
 class ResetCount:
-    """Streams that were reset soon after they began, by the peer (CVE-2023-44487) or because of it (CVE-2025-8671).
+    """Counts streams reset soon after their begin, by the peer (CVE-2023-44487) or because of it (CVE-2025-8671).
 
-    More than RESETS in RESET_PERIOD, and more than half of the streams begun meanwhile, are an attack.
+    It is an attack if they exceed RESETS in RESET_PERIOD and also half of the streams begun in that period.
     """
 
     __slots__ = ("_begun", "_resets", "_since")
@@ -82,7 +82,7 @@ class ResetCount:
         self._begun += 1
 
     def stream_reset(self, now: float) -> None:
-        """Count a reset of a stream that began within RESET_PERIOD. Raises Flood if they are too many."""
+        """Count a reset of a stream that began within RESET_PERIOD. Raises Flood if there are too many."""
         if now - self._since >= RESET_PERIOD:
             self._since = now
             self._begun = self._resets = 0

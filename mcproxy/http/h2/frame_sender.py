@@ -1,11 +1,11 @@
-"""What a connection sends: output collected and sent once a turn of the reactor, DATA by frames in turn of streams.
+"""The sending half of an HTTP/2 connection: collects output for one write per turn of the reactor, and schedules DATA.
 
-    H2Stream.send --(windows open, nobody waits)--> output --(end of the turn)--> transport
-         '------(else)--> turns: a frame of each stream, round and round --'
-         '------(its own window is shut)--> waits alone until its WINDOW_UPDATE
+    H2Stream.send --(windows open, no stream waits)--> output --(end of the turn)--> transport
+         '------(otherwise)--> `ready`: round robin, one frame of each stream --'
+         '------(the stream's window is 0)--> waits outside of `ready` until a WINDOW_UPDATE
 
-What waits is bounded: a stream that has more than STREAM_HIGH waiting is paused, and above CONNECTION_HIGH for all
-streams of the connection each that could not send a frame at once. A stream that can is never held by others.
+The waiting bytes are bounded: a stream with more than STREAM_HIGH is paused. Above CONNECTION_HIGH in total, all
+streams that cannot send a frame at once are paused. Other streams never hold up a stream that can send.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from mcproxy.http.h2.h2_stream import H2Stream
 if TYPE_CHECKING:
     from mcproxy.http.transport import Transport
 
-#: Bytes that wait for all streams of a connection before those that cannot send are paused, and when they are resumed.
+#: Waiting bytes of all streams, above which those that cannot send are paused, and below which they are resumed.
 CONNECTION_HIGH: Final = 256 * 1024
 CONNECTION_LOW: Final = 128 * 1024
-#: The same of one stream.
+#: Waiting bytes of one stream above which it is paused, and up to which it is resumed.
 STREAM_HIGH: Final = 64 * 1024
 STREAM_LOW: Final = 16 * 1024
-#: Bytes of output that are handed to the transport before the turn's end.
+#: Bytes of output from which on it is written to the transport before the end of the turn.
 OUTPUT_HIGH: Final = 64 * 1024
-#: Bytes of answers (SETTINGS, PING, RST_STREAM, WINDOW_UPDATE) behind a full send buffer before the connection ends.
+#: Maximum of answers (SETTINGS, PING, RST_STREAM, WINDOW_UPDATE) in bytes that wait while the send buffer is full.
 UNREAD_ANSWERS: Final = 64 * 1024
 
 _pack: Final = HEADER.pack
@@ -53,10 +53,10 @@ class SenderOwner(Protocol):
     """The connection of a sender."""
 
     def answers_unread(self) -> None:
-        """The peer causes answers and does not read them: end the connection without another frame."""
+        """End the connection without a further frame, because the peer causes answers and does not read them."""
 
     def sender_backlogged(self) -> None:
-        """`queued` has risen above CONNECTION_HIGH."""
+        """Called when `queued` has risen above CONNECTION_HIGH."""
 
 
 class FrameSender:
@@ -81,23 +81,23 @@ class FrameSender:
         "transport",
         "updates_paid",
     )
-    __deletable__ = ("_owner",)  # `release` deletes it; mypyc wants it said
+    __deletable__ = ("_owner",)  # `release` deletes it, which mypyc requires to be declared
 
     transport: Transport
 
     def __init__(self, owner: SenderOwner, streams: Mapping[int, H2Stream]) -> None:
         self._owner = owner
         self._streams = streams
-        self.closed = False  # the connection has ended: nothing is sent or received any more
-        self.block_prefix = b""  # what the next header block must begin with
+        self.closed = False  # whether the connection has ended, so that it neither sends nor receives
+        self.block_prefix = b""  # bytes with which the next header block must begin
         self.blocked = False  # the transport's send buffer is full: only answers are sent
-        self.send_window = DEFAULT_WINDOW  # of the connection, towards the peer
+        self.send_window = DEFAULT_WINDOW  # the connection's window for sending
         self.peer_stream_window = DEFAULT_WINDOW  # the peer's SETTINGS_INITIAL_WINDOW_SIZE
-        self.ready: deque[H2Stream] = deque()  # streams with something to send and a window, in turn
-        self.queued = 0  # bytes of bodies that wait, of all streams
+        self.ready: deque[H2Stream] = deque()  # streams with waiting bytes and an open window, in turn
+        self.queued = 0  # waiting bytes of all streams' bodies
         self.backlogged = False  # `queued` has risen above CONNECTION_HIGH and not fallen below CONNECTION_LOW since
-        self.sent = 0  # bytes of bodies sent
-        self.updates_paid = 0  # WINDOW_UPDATEs and PINGs that DATA sent may cause
+        self.sent = 0  # sent bytes of bodies
+        self.updates_paid = 0  # WINDOW_UPDATEs and PINGs that are free of the budget, because sent DATA causes them
         self._out: list[bytes] = []
         self._out_size = 0
         self._scheduled = False
@@ -113,7 +113,7 @@ class FrameSender:
             self.transport.flush_later(self)
 
     def write_control(self, data: bytes) -> None:
-        """Send a control frame; too many that the peer does not read end the connection."""
+        """Send a control frame; if the peer leaves too many unread, end the connection."""
         if self.blocked:
             self._unread_answers += len(data)
             if self._unread_answers > UNREAD_ANSWERS:
@@ -139,7 +139,7 @@ class FrameSender:
             self.transport.flush_later(self)
 
     def write_data(self, stream: H2Stream, size: int, flags: int) -> None:
-        """Send the next `size` bytes that were added to a stream in one frame; the windows must permit them."""
+        """Send the next `size` added bytes of a stream in one frame; the windows must permit this."""
         out = self._out
         out.append(_pack(size << 8 | DATA, flags, stream.stream_id))
         if size:
@@ -148,7 +148,7 @@ class FrameSender:
             self.sent += size
             self.updates_paid += 3 + (size >> 11)
             pieces = stream.pieces
-            if size == stream.unsent and not stream.offset and pieces is not None:  # as `take`: most often
+            if size == stream.unsent and not stream.offset and pieces is not None:  # the usual case of `take`, inlined
                 out += pieces
                 stream.pieces = None
                 stream.unsent = 0
@@ -162,7 +162,7 @@ class FrameSender:
             self._flush()
 
     def can_send(self, stream: H2Stream, size: int) -> bool:
-        """Whether `size` bytes may be sent on a stream at once: the windows permit it and no stream waits."""
+        """Whether `size` bytes can be sent on a stream at once: the windows permit this, and no stream waits."""
         return (
             size <= stream.send_window
             and size <= self.send_window
@@ -172,7 +172,7 @@ class FrameSender:
         )
 
     def write_message(self, stream: H2Stream, block: bytes, body: bytes) -> None:
-        """Send a header block, a body and END_STREAM; each fits into a frame, and `can_send` the body."""
+        """Send a header block, a body and END_STREAM. Both must fit into a frame, and `can_send` allow the body."""
         if self.block_prefix:
             block, self.block_prefix = self.block_prefix + block, b""
         size, stream_id = len(body), stream.stream_id
@@ -193,7 +193,7 @@ class FrameSender:
             self._flush()
 
     def flush_coalesced(self) -> None:
-        """The end of the reactor's turn (`Transport.flush_later`)."""
+        """Write the output at the end of the reactor's turn (`Transport.flush_later`)."""
         if self.ready and not self.blocked:
             self._send_ready()
         self._scheduled = False
@@ -206,7 +206,7 @@ class FrameSender:
         self.transport.write(out[0] if len(out) == 1 else b"".join(out))
 
     def end(self, last_frame: bytes = b"") -> None:
-        """The connection ends in an orderly way: send what was written, and `last_frame` as the last of it."""
+        """Send the output and then `last_frame`, because the connection ends in an orderly way."""
         self.closed = True
         if last_frame:
             self._out.append(last_frame)
@@ -214,18 +214,18 @@ class FrameSender:
             self._flush()
 
     def drop(self) -> None:
-        """The connection has ended otherwise: nothing more is sent."""
+        """Drop the output, because the connection has been lost or aborted."""
         self.closed = True
         self._out = []
 
     def forget_streams(self) -> None:
-        """All streams have ended with the connection."""
+        """Forget the streams, which have ended with the connection."""
         self.ready.clear()
         self.queued = 0
         self.backlogged = False
 
     def release(self) -> None:
-        """The transport is closed: refer to the connection no longer, so that it is freed without the collector."""
+        """Delete the reference to the connection of a closed transport, so that it is freed without the collector."""
         self.drop()
         self.blocked = False
         del self._owner
@@ -244,12 +244,12 @@ class FrameSender:
             self._resume_those_that_can_send()
 
     def stopProducing(self) -> None:
-        """The transport is closed; connectionLost does the rest."""
+        """Do nothing: the transport is closed, and connectionLost follows."""
 
     # -- a stream's body ----------------------------------------------------------------------------------------
 
     def send(self, stream: H2Stream) -> None:
-        """Send what was added to a stream as far as the windows permit now, the rest in turn with other streams."""
+        """Send the added bytes of a stream now if the windows permit, otherwise in turn with other streams."""
         size = stream.unsent
         if (
             size > MAX_FRAME
@@ -285,7 +285,7 @@ class FrameSender:
             self.write_data(stream, size, 0)
 
     def finish(self, stream: H2Stream, trailer_block: bytes | None = None) -> None:
-        """The body of a stream is complete: send what was added, then any trailers, and END_STREAM."""
+        """End a stream's body: send the added bytes, then any trailers, and END_STREAM."""
         stream.end_follows = True
         stream.trailer_block = trailer_block
         self.send(stream)
@@ -298,7 +298,7 @@ class FrameSender:
             self.transport.flush_later(self)
 
     def _enqueue(self, stream: H2Stream) -> None:
-        """Something was added to a stream and cannot be sent at once: wait for its turn, or for its window."""
+        """Let a stream whose added bytes cannot be sent at once wait for its turn, or for its window."""
         grown = stream.unsent - stream.queued
         stream.queued += grown
         self.queued += grown
@@ -325,9 +325,9 @@ class FrameSender:
                 self._schedule()
 
     def _send_ready(self) -> None:
-        """Send frames of the streams in turn, until nothing more can be sent."""
+        """Send frames of the streams in turn, until no stream can send."""
         ready = self.ready
-        waiting = 0  # streams in succession that only the connection's window holds
+        waiting = 0  # number of successive streams that wait only for the connection's window
         while waiting < len(ready) and not self.blocked:
             stream = ready.popleft()
             stream.is_ready = False
@@ -351,7 +351,7 @@ class FrameSender:
             self._resume_all()
 
     def _send_frame(self, stream: H2Stream) -> bool:
-        """Send what is held before the body, and one frame of it; return whether anything was sent."""
+        """Send the head that is held, and one frame of the body; return whether any frame was sent."""
         progress = False
         if stream.pending_head:
             block, stream.pending_head = stream.pending_head, b""
@@ -366,7 +366,7 @@ class FrameSender:
             if size <= 0:
                 return progress
             last = stream.end_follows and size == stream.unsent and stream.trailer_block is None
-            counted = min(size, stream.queued)  # the rest was added, but not sent by its owner yet
+            counted = min(size, stream.queued)  # bytes that were added after the last `send` are not counted yet
             self.queued -= counted
             stream.queued -= counted
             self.write_data(stream, size, END_STREAM if last else 0)
@@ -386,11 +386,11 @@ class FrameSender:
     # -- back-pressure ------------------------------------------------------------------------------------------
 
     def starts_paused(self, stream: H2Stream) -> bool:
-        """Whether a new stream must wait before it adds anything."""
+        """Whether a new stream must wait before it adds bytes."""
         return self.backlogged and not self._can_send_now(stream)
 
     def _can_send_now(self, stream: H2Stream) -> bool:
-        """Whether a frame of a stream, or as much as the peer's windows ever permit at once, would be sent at once."""
+        """Whether a stream could send a full frame now, or the most that the peer's initial window permits."""
         if stream.queued or self.blocked or self.send_window < MAX_FRAME:
             return False
         window = stream.send_window
@@ -410,10 +410,10 @@ class FrameSender:
                 self._resume(stream)
 
     def discard_unsent(self, stream: H2Stream) -> None:
-        """Drop what a stream has waiting, and its turn: it was reset."""
+        """Drop the waiting bytes of a reset stream, and its turn."""
         self.queued -= stream.queued
         stream.queued = 0
-        if stream.is_ready:  # its turn may come late, and a client may open and reset many streams until then
+        if stream.is_ready:  # removed now, because a client can open and reset many streams before its turn
             stream.is_ready = False
             self.ready.remove(stream)
         stream.drop()
@@ -421,7 +421,7 @@ class FrameSender:
             self._resume_all()
 
     def _resume_all(self) -> None:
-        """Little is queued: resume all streams except those that themselves have much queued."""
+        """Resume all streams except those with many waiting bytes, because few bytes are queued in total."""
         self.backlogged = False
         for stream in list(self._streams.values()):
             if stream.send_paused and stream.queued <= STREAM_LOW:
@@ -430,7 +430,7 @@ class FrameSender:
     # -- the peer's windows -------------------------------------------------------------------------------------
 
     def grow_connection_window(self, more: int) -> None:
-        """WINDOW_UPDATE of the connection. Raises HTTP2ConnectionError beyond 2^31-1."""
+        """Process a WINDOW_UPDATE of the connection. Raises HTTP2ConnectionError beyond 2^31-1."""
         self.send_window += more
         if self.send_window > MAX_WINDOW:
             raise HTTP2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "the connection's window exceeds 2^31-1")
@@ -440,7 +440,7 @@ class FrameSender:
             self._resume_those_that_can_send()
 
     def grow_stream_window(self, stream: H2Stream, more: int) -> bool:
-        """WINDOW_UPDATE of a stream, or a change of the initial size; False beyond 2^31-1."""
+        """Process a stream's WINDOW_UPDATE or a change of the initial size; return False beyond 2^31-1."""
         stream.send_window += more
         if stream.send_window > MAX_WINDOW:
             return False
@@ -451,7 +451,7 @@ class FrameSender:
         return True
 
     def set_peer_stream_window(self, size: int) -> None:
-        """The peer's SETTINGS_INITIAL_WINDOW_SIZE: windows of open streams change with it, perhaps below 0 (6.9.2)."""
+        """Apply the peer's SETTINGS_INITIAL_WINDOW_SIZE, also to open streams, even to below 0 (RFC 9113 6.9.2)."""
         more = size - self.peer_stream_window
         self.peer_stream_window = size
         if more:

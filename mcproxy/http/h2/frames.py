@@ -1,4 +1,4 @@
-"""Frames (RFC 9113 4 to 7): types, flags, the header, error codes, SETTINGS, payloads, and those that we send.
+"""HTTP/2 frames (RFC 9113 4 to 7): types, flags, header, error codes, SETTINGS, payloads, and encoding.
 
 Pure. Violations by a peer raise HTTP2ConnectionError or HTTP2StreamError.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final
 
-#: What a client sends first (RFC 9113 3.4).
+#: The client's connection preface (RFC 9113 3.4).
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 DATA: Final = 0x0
@@ -23,19 +23,19 @@ GOAWAY: Final = 0x7
 WINDOW_UPDATE: Final = 0x8
 CONTINUATION: Final = 0x9
 
-# Flags; which frame types have which: RFC 9113 6.
+# Flags. RFC 9113 6 defines which frame types have them.
 END_STREAM: Final = 0x1
-ACK: Final = 0x1  # of SETTINGS and PING
+ACK: Final = 0x1  # for SETTINGS and PING
 END_HEADERS: Final = 0x4
 PADDED: Final = 0x8
 PRIORITY_FLAG: Final = 0x20
 
 #: Size of a frame's header in bytes.
 HEADER_SIZE: Final = 9
-#: A frame's header as three numbers: length << 8 | type, flags, stream id. The reserved bit of a received stream id
-#: must be masked (RFC 9113 4.1).
+#: A frame's header as three numbers: length << 8 | type, flags, stream id. The reserved bit must be masked in a
+#: received stream id (RFC 9113 4.1).
 HEADER = Struct(">IBI")
-#: The greatest payload that any peer accepts, and the greatest that we announce (bytes; RFC 9113 4.2).
+#: Maximum payload in bytes that every peer accepts, and that mcproxy announces (RFC 9113 4.2).
 MAX_FRAME: Final = 16384
 MAX_STREAM_ID: Final = 2**31 - 1
 MAX_WINDOW: Final = 2**31 - 1
@@ -79,7 +79,7 @@ def goaway(last_stream_id: int, code: int, debug: bytes = b"") -> bytes:
     return frame(GOAWAY, 0, 0, _TWO_INTS.pack(last_stream_id, code) + debug)
 
 
-# Error codes of HTTP/2 and the two ways in which a violation of the protocol ends (RFC 9113 5.4 and 7).
+# Error codes of HTTP/2, and the two kinds of errors: of the connection and of a stream (RFC 9113 5.4 and 7).
 
 
 class ErrorCode:
@@ -105,7 +105,7 @@ _NAMES = {code: name for name, code in vars(ErrorCode).items() if name.isupper()
 
 
 def code_name(code: int) -> str:
-    """Return the name of an error code, for the log; an unknown one as a number."""
+    """Return the name of an error code for the log, or the number of an unknown code."""
     return _NAMES.get(code) or f"0x{code:x}"
 
 
@@ -119,7 +119,7 @@ class HTTP2ConnectionError(Exception):
 
 
 class Flood(HTTP2ConnectionError):
-    """The peer floods us; `kind` is the kind of flood in the counts."""
+    """The peer floods the connection; `kind` is the kind of flood in the counts."""
 
     def __init__(self, kind: str, cause: str) -> None:
         super().__init__(ErrorCode.ENHANCE_YOUR_CALM, cause)
@@ -135,7 +135,7 @@ class HTTP2StreamError(Exception):
         self.cause = cause
 
 
-# SETTINGS (RFC 9113 6.5): identifiers, encoding, and the values that a peer may send.
+# SETTINGS (RFC 9113 6.5): identifiers, encoding, and the checks of a peer's values.
 
 HEADER_TABLE_SIZE: Final = 0x1
 ENABLE_PUSH: Final = 0x2
@@ -159,10 +159,10 @@ def encode_settings(settings: list[tuple[int, int]]) -> bytes:
 
 
 def decode_settings(payload: bytes) -> Iterator[tuple[int, int]]:
-    """Yield identifier and value of each setting in the payload of a frame without ACK, in their order.
+    """Yield identifier and value of each setting in the payload of a frame without ACK, in order.
 
-    Those with an unknown identifier are yielded too and to be ignored. Raises HTTP2ConnectionError before the first one
-    for a size that is no multiple of 6, and at a value that RFC 9113 6.5.2 forbids.
+    Settings with unknown identifiers are yielded too; the caller must ignore them. Raises HTTP2ConnectionError before
+    the first setting if the size is no multiple of 6, and at a value that RFC 9113 6.5.2 forbids.
     """
     if len(payload) % _SETTING.size:
         raise HTTP2ConnectionError(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS of a size that is no multiple of 6")
@@ -185,10 +185,10 @@ def _checked_settings(payload: bytes) -> Iterator[tuple[int, int]]:
 # Payloads of received frames (RFC 9113 6): their layouts, and header blocks in several frames.
 
 MAX_CONTINUATIONS: Final = 8
-"""CONTINUATION frames that a header block may have however little they carry (CVE-2024-27316)."""
+"""Maximum of CONTINUATION frames of a small header block (CVE-2024-27316)."""
 
 _MUCH: Final = 8192
-"""Bytes of a header block that permit one more."""
+"""Bytes of a header block that permit one more CONTINUATION frame."""
 
 
 def without_padding(data: bytes, start: int, stop: int) -> tuple[int, int]:
@@ -216,7 +216,7 @@ def header_fragment(flags: int, stream_id: int, data: bytes, start: int, stop: i
 
 
 def check_priority(stream_id: int, payload: bytes) -> None:
-    """Check a PRIORITY frame; nothing else is done with it. Raises HTTP2StreamError, too."""
+    """Check a PRIORITY frame, which has no other effect. Also raises HTTP2StreamError."""
     if not stream_id:
         raise HTTP2ConnectionError(ErrorCode.PROTOCOL_ERROR, "PRIORITY without a stream")
     if len(payload) != 5:
@@ -226,7 +226,7 @@ def check_priority(stream_id: int, payload: bytes) -> None:
 
 
 def window_increment(payload: bytes) -> int:
-    """Return the increment of a WINDOW_UPDATE; 0 is an error of the stream or the connection."""
+    """Return the increment of a WINDOW_UPDATE; the caller must treat 0 as an error of the stream or connection."""
     if len(payload) != 4:
         raise HTTP2ConnectionError(ErrorCode.FRAME_SIZE_ERROR, f"WINDOW_UPDATE of {len(payload)} bytes")
     return int.from_bytes(payload, "big") & MAX_STREAM_ID
@@ -256,7 +256,7 @@ def goaway_fields(stream_id: int, payload: bytes) -> tuple[int, int, bytes]:
 
 
 class HeaderBlock:
-    """A header block whose CONTINUATION is to come (RFC 9113 4.3, 6.10), bounded; `flags` are of its HEADERS frame."""
+    """A bounded header block that awaits CONTINUATION (RFC 9113 4.3, 6.10); `flags` are those of its HEADERS frame."""
 
     __slots__ = ("_fragments", "_frames", "_max_size", "_size", "flags", "stream_id")
 

@@ -1,8 +1,7 @@
 """The HTTP/2 client engine: a connection to an upstream that many requests share, each a stream (`h2_client_stream`).
 
-It belongs to an `H2Pool`, which gives it streams for as long as it is `usable`: until GOAWAY, an error or the loss of
-the connection, or until the pool retires it. Its open streams then continue, except those that the
-upstream has not processed.
+An `H2Pool` opens streams on a connection while it is `usable`: until GOAWAY, an error, the loss of the connection, or
+until the pool retires it. Open streams then continue, except those that the upstream has not processed.
 """
 
 from __future__ import annotations
@@ -22,34 +21,34 @@ from mcproxy.http.h2.hpack.decoder import DecodedFields, HPACKDecoder, Represent
 from mcproxy.http.h2.hpack.encoder import HPACKEncoder
 from mcproxy.http.messages import Header
 
-#: Limits of a response head: bytes, encoded or decoded, and fields.
+#: Limits of a response head: bytes (encoded and decoded) and number of fields.
 MAX_HEAD: Final = 256 * 1024
 MAX_FIELDS: Final = 2000
-#: Streams of a connection, whatever the upstream permits.
+#: Maximum of streams of a connection, even if the upstream permits more.
 MAX_STREAMS: Final = 1000
-#: Seconds for the upstream's SETTINGS and their acknowledgement, and for a header block.
+#: Timeout in seconds for the upstream's SETTINGS and its acknowledgement, and for a header block.
 BEGIN_TIMEOUT: Final = 15.0
-#: Seconds for which no request follows a stream that was refused.
+#: Seconds for which no stream is opened after the upstream has refused one.
 REFUSING: Final = 1.0
 
-#: Streams that are reset on a connection within some time (seconds) before it takes no more. Servers end a connection
-#: with rapid resets (CVE-2023-44487): those on nghttp2 after 1,000 at once, then 33 a second; Envoy after 500 streams,
-#: if half of them were; Go's when 1,000 handlers have not begun yet.
+#: Maximum of resets on a connection within RESETS_PERIOD (seconds); then it accepts no more streams. Servers end a
+#: connection after rapid resets (CVE-2023-44487): nghttp2 after 1,000 at once, then 33 a second; Envoy after 500
+#: streams if half of them were reset; Go's server when 1,000 handlers have not begun yet.
 MOST_RESETS: Final = 200
 RESETS_PERIOD: Final = 30.0
 
-#: Characters of a GOAWAY's debug data that are logged.
+#: Maximum of logged characters of a GOAWAY's debug data.
 MAX_DEBUG: Final = 100
-#: Bytes that may be on their way on streams that were reset, and what a frame of DATA counts at least.
+#: Maximum of bytes in transit on reset streams, and the minimum size that a DATA frame counts.
 MOST_LATE: Final = 64 * 1024 * 1024
 LEAST_FRAME: Final = 16
 
-#: Receive windows (bytes): of the connection; of a stream whose client keeps up; and how much more than the initial one
-#: the streams of a connection may have together.
+#: Receive windows in bytes: of the connection; of a stream whose client keeps up; and the maximum by which all streams
+#: of a connection together exceed their initial windows.
 CONNECTION_WINDOW: Final = 16 * 1024 * 1024
 LARGEST_WINDOW: Final = 4 * 1024 * 1024
 EXTRA_WINDOWS: Final = 16 * 1024 * 1024
-#: A window grows by this factor if the half of it (a quarter, once it has grown) arrives within this time (seconds).
+#: A window grows by this factor if half of it (a quarter, once it has grown) arrives within FAST seconds.
 GROWTH: Final = 4
 FAST: Final = 0.5
 
@@ -70,28 +69,28 @@ class H2ConnectionOwner(Protocol):
         ...
 
     def room(self, connection: H2ClientConnection) -> None:
-        """A connection has room again; called when its last stream has ended, or while a request waits."""
+        """Called when a connection has room again: when its last stream has ended, or while a request waits."""
 
     def limit_announced(self, connection: H2ClientConnection) -> None:
-        """The upstream has announced how many streams a connection may have; `limit` is set."""
+        """Called when the upstream has announced its maximum of streams; `limit` is set."""
 
     def connection_unusable(self, connection: H2ClientConnection) -> None:
-        """A connection takes no further stream. Called once."""
+        """Called once, when a connection accepts no further stream."""
 
     def connection_ended(self, connection: H2ClientConnection) -> None:
-        """A connection is closed, and was `connection_unusable` before. Called once."""
+        """Called once, when a connection is closed, after `connection_unusable`."""
 
 
 class H2ClientResources:
-    """What the connections of a pool share."""
+    """The state that the connections of a pool share."""
 
     __slots__ = ("encoder", "most_head", "remembered", "sends_trailers")
 
     def __init__(self, *, most_head: int = MAX_HEAD, sends_trailers: bool = False) -> None:
         self.encoder = HPACKEncoder()
         self.remembered = Representations()
-        self.most_head = most_head  # of a response (bytes)
-        self.sends_trailers = sends_trailers  # of requests; not any more once a connection has ended because of them
+        self.most_head = most_head  # maximum of bytes of a response's head
+        self.sends_trailers = sends_trailers  # for requests; False after trailers may have ended a connection
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -121,7 +120,7 @@ class H2ClientConnection(H2Connection[H2ClientStream]):
     )
 
     connection_window: ClassVar[int] = CONNECTION_WINDOW
-    held_limit: ClassVar[int] = 2**31  # each stream's window bounds what it holds
+    held_limit: ClassVar[int] = 2**31  # no limit, because each stream's window bounds its held bytes
 
     def __init__(
         self,
@@ -130,7 +129,7 @@ class H2ClientConnection(H2Connection[H2ClientStream]):
         resources: H2ClientResources,
         violated: Callable[[str], None],
     ) -> None:
-        """`violated(cause)` is called if the connection ends because of what the upstream did."""
+        """`violated(cause)` is called if the connection ends because of the upstream's behaviour."""
         super().__init__(
             deadlines,
             HPACKDecoder(resources.remembered),
@@ -144,20 +143,20 @@ class H2ClientConnection(H2Connection[H2ClientStream]):
         self._resources = resources
         self._trailers_sent = False
         self._limit_changed = False
-        self._late = 0  # bytes that the upstream may have sent on streams before it received our resets
-        self._resets_made = 0  # since `_resets_since`
+        self._late = 0  # bytes that the upstream may have sent on streams before it received their resets
+        self._resets_made = 0  # number of resets since `_resets_since`
         self._resets_since = self.last_received
-        self._last_id = -1  # of the stream that was opened last
+        self._last_id = -1  # id of the last opened stream
         self._extra = EXTRA_WINDOWS  # bytes by which windows may still grow
         self.encoder = resources.encoder
         self.scheme = b"https"
-        self.usable = True  # takes new streams
-        self.limit = owner.presumed_limit  # streams at the same time
-        self.lasting = 0  # streams whose response is expected to last
-        self.stalled = 0  # streams whose client reads slowly
-        self._refusing_until = NEVER  # the upstream has refused a stream: no new one before this time
-        self.idle_until = NEVER  # when it is closed, if it has no stream
-        self.touched: list[H2ClientStream] = []  # in the read that is being handled
+        self.usable = True  # whether the connection accepts new streams
+        self.limit = owner.presumed_limit  # maximum of concurrent streams
+        self.lasting = 0  # number of streams whose response is expected to last
+        self.stalled = 0  # number of streams whose client reads slowly
+        self._refusing_until = NEVER  # after a refused stream: time before which no stream is opened
+        self.idle_until = NEVER  # time at which a connection without streams is closed
+        self.touched: list[H2ClientStream] = []  # streams with frames in the read that is being processed
 
     def connectionMade(self) -> None:
         if not self.transport.is_tls:
@@ -172,13 +171,13 @@ class H2ClientConnection(H2Connection[H2ClientStream]):
         return H2ClientStream(self, lasting)
 
     def sibling(self, stream: H2ClientStream) -> H2ClientStream | None:
-        """Return a stream for another request beside an open one, None if the connection takes no other."""
+        """Return a stream for another request in addition to an open one; None if the connection has no room."""
         if self.closed or not self.usable or self.streams.get(stream.stream_id) is not stream:
             return None
         return self.new_request(lasting=False) if len(self.streams) < self.limit else None
 
     def begin_stream(self, stream: H2ClientStream) -> bool:
-        """Open a stream: its request is sent next; False if the connection has ended meanwhile."""
+        """Open a stream, on which a request is sent next; return False if the connection has ended meanwhile."""
         if self.sender.closed or self._last_id >= MAX_STREAM_ID - 2:
             stream.open_stream(0, 0)
             stream.send_closed = True
@@ -194,7 +193,7 @@ class H2ClientConnection(H2Connection[H2ClientStream]):
         return True
 
     def trailer_block(self, trailers: list[Header]) -> bytes | None:
-        """Return the block of a request's trailers, None if the upstream gets none."""
+        """Return the block of a request's trailers; None if trailers are not sent to this upstream."""
         if not self._resources.sends_trailers:
             return None
         self._trailers_sent = True
@@ -215,7 +214,7 @@ class H2ClientConnection(H2Connection[H2ClientStream]):
                 self.close(ErrorCode.NO_ERROR, "")
 
     def reset_stream(self, stream: H2ClientStream, code: int) -> None:
-        """End a stream for a reason of our own, if it is open."""
+        """Reset a stream, if it is open, for a reason other than an error of the upstream."""
         if stream.stream_id not in self.streams:
             return
         self._late = min(self._late + stream.receive_window, MOST_LATE)
@@ -224,9 +223,9 @@ class H2ClientConnection(H2Connection[H2ClientStream]):
             self._count_reset()
 
     def _count_reset(self) -> None:
-        """Open no more streams on a connection once many were reset: the upstream may end it for that.
+        """Retire the connection after many resets, because the upstream may end it for them.
 
-        Else a client that cancels all the time would cost others their watches, which may be on the same connection.
+        Otherwise a client that cancels all the time could end other clients' watches on the same connection.
         """
         now = self.seconds()
         if now - self._resets_since >= RESETS_PERIOD:
@@ -237,8 +236,8 @@ class H2ClientConnection(H2Connection[H2ClientStream]):
             self.retire()
 
     def data_on_closed(self, stream_id: int, size: int) -> None:
-        # Frames that were on their way must not count against the upstream: a client that cancels while many small ones
-        # are would cost others their streams. The windows at that time bound them.
+        # Frames in transit at the time of a reset must not count against the upstream: otherwise a client that cancels
+        # many small responses would end other clients' streams. The windows at that time bound these frames.
         counted = max(size, LEAST_FRAME)
         if counted <= self._late and self.table.was_reset_by_us(stream_id):
             self._late -= counted
@@ -246,13 +245,13 @@ class H2ClientConnection(H2Connection[H2ClientStream]):
             super().data_on_closed(stream_id, size)
 
     def stream_refused(self) -> None:
-        """The upstream has refused a stream, although its settings permit more: open none for a while."""
+        """Open no stream for a while, because the upstream has refused one although its settings permit more."""
         self.limit = min(self.limit, len(self.streams))
         self._refusing_until = until = self.seconds() + REFUSING
         self.deadline = min(self.deadline, until)
 
     def doubt(self, since: float) -> None:
-        """A response is late: if nothing at all has arrived since `since`, the peer may be gone.
+        """Check the peer after a late response: if no byte has arrived since `since`, the peer may be gone.
 
         Then the connection gets no further request, and its streams end unless the peer answers a PING.
         """
@@ -261,7 +260,7 @@ class H2ClientConnection(H2Connection[H2ClientStream]):
             self.ask_peer()
 
     def retire(self) -> None:
-        """Take no further stream; close when the last one has ended."""
+        """Accept no further stream; close when the last stream has ended."""
         self._leave_pool()
         if not self.streams:
             self.close(ErrorCode.NO_ERROR, "")
@@ -279,22 +278,22 @@ class H2ClientConnection(H2Connection[H2ClientStream]):
             stream.receive_target = target = GROWTH * target
             stream.receive_low = target - (
                 target >> 2
-            )  # so that it reaches a distant sender before the window is empty
+            )  # so that a WINDOW_UPDATE reaches a distant sender before the window is used up
         stream.window_since = now
 
     # -- the upstream's side --------------------------------------------------------------------------------------
 
     def settings_received(self) -> None:
-        self.limit = min(self.limit, self.peer_streams)  # at once: it holds from our acknowledgement on
-        self._limit_changed = True  # applied at the end of this read: further SETTINGS may follow in it
+        self.limit = min(self.limit, self.peer_streams)  # at once: a lower limit applies from the acknowledgement on
+        self._limit_changed = True  # applied at the end of this read, because further SETTINGS can follow in it
 
     def push_setting_received(self, value: int) -> None:
-        """SETTINGS_ENABLE_PUSH: a server may not set it to 1 (RFC 9113 6.5.2)."""
+        """Check SETTINGS_ENABLE_PUSH, which a server must not set to 1 (RFC 9113 6.5.2)."""
         if value:
             raise HTTP2ConnectionError(ErrorCode.PROTOCOL_ERROR, "a server that enables push")
 
     def _apply_limit(self) -> None:
-        """Take as many streams as the upstream permits now."""
+        """Set the limit of streams to the one that the upstream permits now."""
         self._limit_changed = False
         self._refusing_until = NEVER
         self.limit = min(self.peer_streams, MAX_STREAMS)
@@ -317,7 +316,7 @@ class H2ClientConnection(H2Connection[H2ClientStream]):
         self._leave_pool()
         if code != ErrorCode.NO_ERROR:
             if self._trailers_sent:
-                self._resources.sends_trailers = False  # perhaps because of them; they may be left out (RFC 9110 6.5.1)
+                self._resources.sends_trailers = False  # they may be the cause, and are optional (RFC 9110 6.5.1)
             text = "".join(filter(str.isprintable, debug[:MAX_DEBUG].decode("ascii", "replace")))
             self._violated(f"it sent GOAWAY {code_name(code)}" + (f" ({text})" if text else ""))
         refused = [stream for stream_id, stream in self.streams.items() if stream_id > last_stream_id]
@@ -344,7 +343,7 @@ class H2ClientConnection(H2Connection[H2ClientStream]):
         self._violated(cause)
 
     def _end_streams(self, cause: str) -> None:
-        self._leave_pool()  # first: the requests of these streams may be sent again at once
+        self._leave_pool()  # first, because the requests of these streams can be sent again at once
         super()._end_streams(cause)
 
     def ended(self, cause: str, clean: bool) -> None:
@@ -363,6 +362,6 @@ class H2ClientConnection(H2Connection[H2ClientStream]):
                 self.deadline = min(self.deadline, self.idle_until)
 
     def close_if_idle_until(self, until: float) -> None:
-        """Close at `until` if no stream has been opened before."""
+        """Close at `until` if no stream is opened before that time."""
         self.idle_until = until
         self.deadline = min(self.deadline, until)

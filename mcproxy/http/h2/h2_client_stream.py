@@ -1,10 +1,10 @@
-"""One request to an upstream over HTTP/2, a `ClientStream`: a stream of a connection that others share.
+"""A `ClientStream` over HTTP/2: one request to an upstream, on a stream of a shared connection.
 
     take (pool) -> send_head -> AWAITED -> HELD -> BODY -> over
                                  '--------------------^   reset, refused, lost, cancelled
 
-The response's head is held until the end of the read in which it arrived: most often the whole body is in it too, and
-then both are handed on at once.
+The response's head is held until the end of the read in which it arrived. Usually the same read contains the whole
+body, and then both are passed on at once.
 """
 
 from __future__ import annotations
@@ -43,37 +43,37 @@ class StreamConnection(Protocol):
 
     deadlines: Deadlines
     encoder: HPACKEncoder
-    last_received: float  # when bytes have arrived last
+    last_received: float  # time of the last received bytes
     scheme: bytes
     seconds: Callable[[], float]  # the clock
     sender: FrameSender
-    stalled: int  # streams whose client reads slowly
+    stalled: int  # number of streams whose client reads slowly
     table: StreamTable[H2ClientStream]
-    touched: list[H2ClientStream]  # in the read that is being handled
+    touched: list[H2ClientStream]  # streams with frames in the read that is being processed
 
     def begin_stream(self, stream: H2ClientStream) -> bool:
-        """Open a stream: its request is sent next; False if the connection has ended meanwhile."""
+        """Open a stream, on which a request is sent next; return False if the connection has ended meanwhile."""
         ...
 
     def sibling(self, stream: H2ClientStream) -> H2ClientStream | None:
-        """Return a stream for another request beside an open one, None if the connection takes no other."""
+        """Return a stream for another request in addition to an open one; None if the connection has no room."""
         ...
 
     def trailer_block(self, trailers: list[Header]) -> bytes | None:
-        """Return the block of a request's trailers, None if the upstream gets none."""
+        """Return the block of a request's trailers; None if trailers are not sent to this upstream."""
         ...
 
     def reset_stream(self, stream: H2ClientStream, code: int) -> None:
-        """End a stream for a reason of our own, if it is open."""
+        """Reset a stream, if it is open, for a reason other than an error of the upstream."""
 
     def stream_refused(self) -> None:
-        """The upstream takes no more streams than it has."""
+        """Called when the upstream has refused a stream: it accepts no more streams at present."""
 
     def doubt(self, since: float) -> None:
-        """A response is late (`ClientStream.doubt`)."""
+        """Check the connection of a late response (`ClientStream.doubt`)."""
 
     def grow_window(self, stream: H2ClientStream) -> None:
-        """Make a stream's window wider if it was used up quickly."""
+        """Enlarge a stream's window if it was used up quickly."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -105,17 +105,17 @@ class H2ClientStream(H2Stream):
         self._connection = connection
         self._sink: ResponseSink | None = None
         self._method = b""
-        self._head: ResponseHead | None = None  # while it is held
+        self._head: ResponseHead | None = None  # the response's head, while it is held
         self._state = _AWAITED
-        self._remaining = 0  # bytes of the response's body that must come, negative if it has no content-length
-        self._interim = 0  # responses
+        self._remaining = 0  # bytes of the response's body still to arrive; negative without a content-length
+        self._interim = 0  # number of interim responses
         self._timeout = 0.0
         self._unread = 0  # unread bytes of the request when the upstream's time to read it was set
-        self._touched = False  # `read_done` is to be called
+        self._touched = False  # whether the connection will call `read_done`
         self.lasting = lasting
         self.began = False  # a byte of the response has arrived
         self.deadline = NEVER
-        self.window_since = 0.0  # when the receive window was opened last
+        self.window_since = 0.0  # time of the last opening of the receive window
 
     # -- the request --------------------------------------------------------------------------------------------
 
@@ -156,10 +156,10 @@ class H2ClientStream(H2Stream):
             self._connection.sender.send(self)
 
     def end_body(self, trailers: list[Header]) -> None:
-        """The request is complete.
+        """End the request's body.
 
         Trailers are left out, as RFC 9110 6.5.1 permits, unless the pool sends them (`sends_trailers`): some servers
-        (nginx 1.22) take them for an error of the connection, so that one client could end the streams of all others.
+        (nginx 1.22) treat them as an error of the connection, so that one client could end the streams of all others.
         """
         if self._sink is not None and not self.send_closed:
             if self._timeout and not self.began:
@@ -168,7 +168,7 @@ class H2ClientStream(H2Stream):
             connection.sender.finish(self, connection.trailer_block(trailers) if trailers else None)
 
     def cancel(self) -> None:
-        """Reset the stream, so that the upstream stops working on the response."""
+        """Reset the stream, so that the upstream stops its work on the response."""
         self._sink = None
         self._stop_timer()
         self._connection.reset_stream(self, ErrorCode.CANCEL)
@@ -178,18 +178,18 @@ class H2ClientStream(H2Stream):
         return self._connection.sibling(self)
 
     def doubt(self, since: float) -> None:
-        """The response is late (`ClientStream.doubt`)."""
+        """Check the connection after a late response (`ClientStream.doubt`)."""
         self._connection.doubt(since)
 
     def pause(self) -> None:
         """Open the stream's window no further until `resume`."""
         if not self.receive_paused and self._sink is not None and not self.remote_closed:
             self.pause_receiving()
-            self.window_since = 0.0  # it grows only for clients that keep up
+            self.window_since = 0.0  # the window grows only for clients that keep up
             self._connection.stalled += 1
 
     def resume(self) -> None:
-        """Read the response again."""
+        """Continue reading the response."""
         if self.receive_paused and self._sink is not None:
             self._connection.stalled -= 1
             self._connection.table.resume_receiving(self)
@@ -206,7 +206,7 @@ class H2ClientStream(H2Stream):
             self._sink.pause_request()
 
     def _wait_for_reading(self) -> None:
-        """The upstream has as much time to read some of the request as to respond to all of it."""
+        """Set the upstream's deadline to read a part of the request; it is as long as that for the response."""
         self._unread = self.unsent
         self._start_timer(self._connection.seconds() + self._timeout)
 
@@ -217,13 +217,13 @@ class H2ClientStream(H2Stream):
             self._sink.resume_request()
 
     def sending_waits(self) -> None:
-        """The bounds of the sender suffice."""
+        """Do nothing: the limits of the sender suffice."""
 
     def sending_proceeds(self) -> None:
-        """As `sending_waits`."""
+        """Do nothing, as in `sending_waits`."""
 
     def sending_ended(self) -> None:
-        """END_STREAM was sent. The response is not complete yet: its end would have reset the stream."""
+        """Do nothing after END_STREAM: the response is not complete yet, or its end would have reset the stream."""
 
     # -- the response -------------------------------------------------------------------------------------------
 
@@ -325,7 +325,7 @@ class H2ClientStream(H2Stream):
         self._connection.touched.append(self)
 
     def read_done(self) -> None:
-        """Connection: all frames of a read that had some of this stream are handed on."""
+        """Called by the connection after a read that had frames of this stream."""
         self._touched = False
         sink = self._sink
         if sink is None:
@@ -339,7 +339,7 @@ class H2ClientStream(H2Stream):
     # -- the end ------------------------------------------------------------------------------------------------
 
     def _over(self) -> None:
-        """The response is complete: the stream leaves the connection, without the rest of its request."""
+        """Remove the stream from the connection after a complete response; the rest of its request is dropped."""
         self._stop_timer()
         connection = self._connection
         if self.send_closed:
@@ -348,7 +348,7 @@ class H2ClientStream(H2Stream):
             connection.reset_stream(self, ErrorCode.NO_ERROR)
 
     def _fail(self, problem: Exception) -> None:
-        """There will be no response, or no more of it; the stream has left the connection."""
+        """Report to the sink that the response failed; the stream has left the connection."""
         sink, self._sink = self._sink, None
         self._stop_timer()
         if sink is not None:
@@ -368,9 +368,9 @@ class H2ClientStream(H2Stream):
         self._fail(problem)
 
     def not_processed(self) -> None:
-        """Connection: the stream is above the last one that a GOAWAY names.
+        """Called by the connection if the stream's id exceeds the last one in a GOAWAY.
 
-        One whose response has begun was processed, whatever is said now: it must not be sent again.
+        If the response has begun, the request was processed, whatever GOAWAY states, and must not be sent again.
         """
         if self.began:
             self._fail(ConnectionClosed("the connection was taken out of service before the response was complete"))
@@ -397,7 +397,7 @@ class H2ClientStream(H2Stream):
             self._connection.deadlines.remove(self)
 
     def expired(self) -> None:
-        """The upstream has not read the request, or not begun the response, in time (`Deadlines`)."""
+        """Fail a request that the upstream has not read, or not begun to answer, in time (`Deadlines`)."""
         if self._sink is not None and self.send_paused and not self.end_follows and self._unread != self.unsent:
             self._wait_for_reading()
             return
@@ -414,7 +414,7 @@ def _wrong_length() -> HTTP2StreamError:
 
 
 def _framing_fields(head: RequestHead) -> bytes:
-    """Return the fields of a request about its body as a block."""
+    """Return the fields of a request that describe its body, as a block."""
     fields = b""
     if head.length != CHUNKED and (head.length or head.method in BODIED_METHODS):
         fields = b"content-length: %d\r\n" % head.length

@@ -1,12 +1,12 @@
-"""One HTTP/2 connection, what both sides have in common (RFC 9113): reading of frames, settings, PING, GOAWAY.
+"""The base class of HTTP/2 connections of both sides (RFC 9113): reads frames, settings, PING, GOAWAY.
 
     bytes -> frames -> header blocks, assembled and decoded -> a stream's headers_received, data_received, ...
-                  '-> SETTINGS, PING, WINDOW_UPDATE, GOAWAY: here
+                  '-> SETTINGS, PING, WINDOW_UPDATE, GOAWAY: processed here
 
 A connection has a `sender` (`frame_sender`: output and the flow control of sending) and a `table` of its streams
-(`stream_table`: receiving, windows, resets). `h2_server.H2ServerConnection` and `h2_client.H2ClientConnection` derive
-from it, their streams from `H2Stream`. Everything that a peer sends is bounded: a header block in size, fields, frames
-and time, control frames by a budget (`budgets`), bodies by windows, answers that it does not read by their size.
+(`stream_table`: receiving, windows, resets). `h2_server.H2ServerConnection` and `h2_client.H2ClientConnection` are its
+subclasses; their streams are subclasses of `H2Stream`. All input of a peer is bounded: header blocks in size, fields,
+frames and time, control frames by a budget (`budgets`), bodies by windows, and unread answers by their size.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound=H2Stream)
 
-_CHECK = 30.0  # seconds between two checks of a connection's times; whatever needs a shorter time sets `deadline`
+_CHECK = 30.0  # maximum of seconds between two checks of a connection's times; `deadline` can be set earlier
 _PING: Final = b"mcproxy\0"
 
 _unpack: Final = HEADER.unpack_from
-#: With END_HEADERS alone of these flags, the payload of HEADERS is a whole header block.
+#: If END_HEADERS is the only one of these flags, the payload of HEADERS is a complete header block.
 _PLAIN_HEADERS: Final = END_HEADERS | PADDED | PRIORITY_FLAG
 
 
@@ -111,7 +111,7 @@ class H2Connection(Generic[S], metaclass=ABCMeta):
     )
 
     transport: Transport
-    #: Receive window of the connection, and how much of paused streams may be in memory (bytes).
+    #: Receive window of the connection, and maximum of held data of paused streams (bytes).
     connection_window: ClassVar[int] = 1024 * 1024
     held_limit: ClassVar[int] = 1024 * 1024
 
@@ -125,16 +125,16 @@ class H2Connection(Generic[S], metaclass=ABCMeta):
         begin_timeout: float,
         remembered_resets: int = 500,
     ) -> None:
-        """`max_block` bounds a header block, encoded and decoded (bytes), `max_fields` the fields in it. A message
-        beyond them is refused; the connection ends only for a block that is MAX_EXCESS beyond.
+        """`max_block` limits a header block (bytes, encoded and decoded), `max_fields` the number of its fields. A
+        larger message is refused; the connection ends only for a block that exceeds its limit by MAX_EXCESS.
 
-        The peer has `begin_timeout` seconds (0: no limit) to begin the connection, until it has acknowledged our
-        SETTINGS, and the same time for each header block. The last `remembered_resets` streams that were reset are
-        remembered: what arrives on them was on its way, or is an error of that stream alone.
+        The peer has `begin_timeout` seconds (0: no limit) for its preface and its acknowledgement of mcproxy's
+        SETTINGS, and the same time for each header block. The last `remembered_resets` reset streams are remembered:
+        their further frames were in transit, or are an error of only that stream.
         """
         self.seconds = deadlines.seconds  # the clock
         now = self.seconds()
-        self.streams: dict[int, S] = {}  # that are open or half-closed; the table adds and removes them
+        self.streams: dict[int, S] = {}  # open and half-closed streams by id; the table adds and removes them
         self._budget = ControlFrameBudget(now)
         self.sender = FrameSender(self, self.streams)
         self.table = StreamTable[S](
@@ -152,12 +152,12 @@ class H2Connection(Generic[S], metaclass=ABCMeta):
         self._max_block = max_block
         self._max_fields = max_fields
         self._begin_timeout = begin_timeout
-        self._preface = b""  # what must come before the first frame, as far as it has not come yet
+        self._preface = b""  # the part of the peer's preface that has not arrived yet
         self._rest = b""  # the beginning of a frame
         self._settled = False  # the peer's first SETTINGS have arrived
-        self._acknowledged = False  # ours were acknowledged
-        self._incomplete_until = NEVER  # deadline of the beginning, then of the header block in progress
-        self._block: HeaderBlock | None = None  # one whose CONTINUATION is to come
+        self._acknowledged = False  # the peer has acknowledged mcproxy's SETTINGS
+        self._incomplete_until = NEVER  # deadline of the connection's beginning, then of an incomplete header block
+        self._block: HeaderBlock | None = None  # a header block that awaits CONTINUATION
         self._keepalive = KeepAlive()
         self.deadline = NEVER
         self.last_received = now
@@ -167,64 +167,64 @@ class H2Connection(Generic[S], metaclass=ABCMeta):
 
     @abstractmethod
     def is_idle(self, stream_id: int) -> bool:
-        """Whether a stream that is not open has not been opened yet by the side that may."""
+        """Whether a stream that is not open is idle: the side that can open it has not done so yet."""
 
     @abstractmethod
     def was_opened(self, stream_id: int) -> bool:
-        """Whether a stream that is neither open nor idle was open once; if not, its id was skipped."""
+        """Whether a stream that is neither open nor idle was once open; if not, its id was skipped."""
 
     @abstractmethod
     def stream_removed(self, stream: S) -> None:
-        """A stream has ended on both sides or was reset, and is not in `streams` any more."""
+        """Called when a stream has ended on both sides or was reset, after its removal from `streams`."""
 
     def reset_because_of_peer(self, stream_id: int) -> None:
-        """An error of the peer made us reset a stream. May raise Flood."""
+        """Called when a stream was reset because of an error of the peer. May raise Flood."""
 
     def data_on_closed(self, stream_id: int, size: int) -> None:
-        """DATA where none may come. May raise Flood or HTTP2ConnectionError."""
+        """Called for DATA on a stream that is closed. May raise Flood or HTTP2ConnectionError."""
         self.table.data_on_closed(stream_id, size)
 
     def sender_backlogged(self) -> None:
-        """Much waits to be sent (`FrameSender.queued`)."""
+        """Called when many bytes wait to be sent (`FrameSender.queued`)."""
 
     @abstractmethod
     def new_stream(self, stream_id: int, fields: DecodedFields, end_stream: bool) -> None:
-        """HEADERS on an idle stream. May raise HTTP2ConnectionError, or HTTP2StreamError to reset it."""
+        """Called for HEADERS on an idle stream. May raise HTTP2ConnectionError, or HTTP2StreamError to reset it."""
 
     @abstractmethod
     def last_peer_stream(self) -> int:
-        """The last stream of the peer that was or may be processed, for GOAWAY."""
+        """Return the last stream of the peer that was or can be processed, for GOAWAY."""
 
     @abstractmethod
     def goaway_received(self, last_stream_id: int, code: int, debug: bytes) -> None:
-        """The peer processes no streams of ours above `last_stream_id`."""
+        """Called after GOAWAY: the peer processes no streams above `last_stream_id`."""
 
     @abstractmethod
     def failing(self, error: HTTP2ConnectionError) -> None:
-        """The connection is about to end with GOAWAY because of the peer: log, count."""
+        """Log and count an error of the peer, before the connection ends with GOAWAY."""
 
     @abstractmethod
     def ended(self, cause: str, clean: bool) -> None:
-        """The transport is closed; the streams were told. `clean`: in an orderly way."""
+        """Called when the transport is closed, after the streams' `connection_ended`. `clean`: in an orderly way."""
 
     def peer_is_silent(self, cause: str) -> None:
-        """The connection is about to be aborted because the peer is not there any more."""
+        """Called before the connection is aborted because the peer does not answer."""
 
     def settings_received(self) -> None:
-        """The peer's settings have changed (`peer_streams`, ...)."""
+        """Called when the peer's settings have changed (`peer_streams`, ...)."""
 
     def read_done(self) -> None:
-        """All frames of one read were handed on."""
+        """Called after all frames of one read were passed on."""
 
     def reset_by_peer(self, stream: S) -> None:
-        """The peer resets a stream that is still open. May raise Flood."""
+        """Called when the peer resets a stream that is still open. May raise Flood."""
 
     def times_checked(self, now: float) -> None:
-        """Called now and then, at the latest when `deadline` has passed; `deadline` may be set to an earlier time."""
+        """Called periodically, at the latest after `deadline`; it can set `deadline` to an earlier time."""
 
     @property
     def closed(self) -> bool:
-        """Whether the connection has ended: nothing is sent or received any more."""
+        """Whether the connection has ended, so that it neither sends nor receives."""
         return self.sender.closed
 
     @property
@@ -233,7 +233,7 @@ class H2Connection(Generic[S], metaclass=ABCMeta):
         return self._settled
 
     def spend(self, kind: int, count: int = 1) -> None:
-        """Count frames that cost us something and carry nothing. Raises Flood."""
+        """Count frames that have no content but cost work. Raises Flood."""
         self._budget.spend(kind, count, self.seconds)
 
     # -- the beginning and the end --------------------------------------------------------------------------------
@@ -247,27 +247,27 @@ class H2Connection(Generic[S], metaclass=ABCMeta):
         self.connectionMade()
 
     def connectionMade(self) -> None:
-        """For subclasses: send what the connection begins with (`begin`)."""
+        """Send the beginning of the connection (`begin`); subclasses implement this."""
 
     def begin(self, announced: list[tuple[int, int]], preface: bytes = b"") -> None:
-        """Send what a connection begins with: the client's preface, our SETTINGS, the window of the connection."""
+        """Send the beginning of a connection: the client's preface, SETTINGS, and the connection's window."""
         more = self.connection_window - DEFAULT_WINDOW
         self.table.receive_window += more
         self.sender.write_frames(preface + frames.encode_settings(announced) + window_update(0, more))
 
     def fail(self, error: HTTP2ConnectionError) -> None:
-        """End the connection with GOAWAY because the peer has violated the protocol or a bound."""
+        """End the connection with GOAWAY because the peer has violated the protocol or a limit."""
         if not self.closed:
             self.failing(error)
             self.close(error.code, error.cause)
 
     def close(self, code: int, cause: str) -> None:
-        """Send GOAWAY and what was written before it, end all streams, close."""
+        """Send all output and GOAWAY, end all streams, and close."""
         if not self.closed:
             self.shut(cause, goaway(self.last_peer_stream(), code, cause.encode("ascii", "replace")))
 
     def shut(self, cause: str, last_frame: bytes = b"") -> None:
-        """Send what was written and close: no stream is open any more, and the peer knows that none may be."""
+        """Send all output and close; no stream is open any more, and the peer knows that it must open none."""
         if not self.closed:
             self.deadline = NEVER
             self.sender.end(last_frame)
@@ -276,7 +276,7 @@ class H2Connection(Generic[S], metaclass=ABCMeta):
             self._end_streams(cause)
 
     def abort(self, cause: str) -> None:
-        """Reset the connection: the peer does not read, or is not there."""
+        """Reset the connection, because the peer does not read or does not answer."""
         if self.closed:
             return
         self.deadline = NEVER
@@ -332,7 +332,7 @@ class H2Connection(Generic[S], metaclass=ABCMeta):
                 if self._block is not None:
                     self._header_block_goes_on(self._block, kind, flags, stream_id, data[start:at])
                 elif kind == DATA and self._settled:
-                    # DATA is the most frequent frame; its rare cases are in methods.
+                    # DATA is the most frequent frame, so it is handled inline; methods handle its rare cases.
                     stop = at
                     if flags & PADDED:
                         start, stop = without_padding(data, start, stop)
@@ -376,7 +376,7 @@ class H2Connection(Generic[S], metaclass=ABCMeta):
         return size
 
     def _expect_completion(self) -> None:
-        """A header block is incomplete: its time runs, or that of the connection's beginning."""
+        """Set the deadline for an incomplete header block or an incomplete beginning of the connection."""
         due = self.deadlines.after(self._begin_timeout)
         if due < self._incomplete_until:
             self._incomplete_until = due
@@ -399,7 +399,7 @@ class H2Connection(Generic[S], metaclass=ABCMeta):
             self._header_block(complete, stream_id, block.flags)
 
     def _header_block(self, block: bytes, stream_id: int, flags: int) -> None:
-        """Decode a complete block even if it is not used: the decoder's table depends on every block."""
+        """Decode a complete block even if it is unused, because the decoder's table depends on every block."""
         if self._acknowledged:
             self._incomplete_until = NEVER
         fields = self._decoder.decode(block, self._max_block, self._max_fields)
@@ -434,7 +434,7 @@ class H2Connection(Generic[S], metaclass=ABCMeta):
         elif kind == SETTINGS:
             self._settings(flags, stream_id, payload)
         elif kind == PING:
-            if self.sender.updates_paid > 0:  # gRPC measures with a PING what it receives (BDP): DATA pays for that too
+            if self.sender.updates_paid > 0:  # gRPC measures its bandwidth with PINGs (BDP), which sent DATA pays for
                 self.sender.updates_paid -= 1
             else:
                 self.spend(PING)
@@ -507,17 +507,17 @@ class H2Connection(Generic[S], metaclass=ABCMeta):
                 self.push_setting_received(value)
             elif identifier == frames.HEADER_TABLE_SIZE and value < TABLE_SIZE:
                 self.sender.block_prefix = NO_TABLE
-            # MAX_FRAME_SIZE: ours are the least. MAX_HEADER_LIST_SIZE is advisory: the peer answers what is too large.
-        self.sender.set_peer_stream_window(window)  # the last value counts; changes between would not be observable
+            # MAX_FRAME_SIZE is ignored: mcproxy's frames have the minimum. MAX_HEADER_LIST_SIZE is only advisory.
+        self.sender.set_peer_stream_window(window)  # only the last value: intermediate ones would not be observable
         self._settled = True
         self.sender.write_control(frames.SETTINGS_ACK)
         self.settings_received()
 
     def push_setting_received(self, value: int) -> None:
-        """SETTINGS_ENABLE_PUSH. A client's is ignored: this is no server that pushes."""
+        """Ignore a client's SETTINGS_ENABLE_PUSH, because mcproxy never pushes."""
 
     def _priority(self, stream_id: int, payload: bytes) -> None:
-        """Priorities are ignored (RFC 9113 5.3.2), but not malformed ones."""
+        """Ignore priorities (RFC 9113 5.3.2), but reject malformed ones."""
         self.spend(PRIORITY)
         try:
             check_priority(stream_id, payload)
@@ -530,7 +530,7 @@ class H2Connection(Generic[S], metaclass=ABCMeta):
     # -- time ---------------------------------------------------------------------------------------------------
 
     def expired(self) -> None:
-        """A deadline may have passed (`Deadlines`)."""
+        """Check the times of the connection, because a deadline may have passed (`Deadlines`)."""
         if self.closed:
             return
         now = self.seconds()
@@ -550,7 +550,7 @@ class H2Connection(Generic[S], metaclass=ABCMeta):
         self.times_checked(now)
 
     def ask_peer(self) -> None:
-        """Send a PING: the peer has the time of `keepalive` to send anything."""
+        """Send a PING; the peer must send any bytes within the time of `keepalive`."""
         self.deadline = min(self.deadline, self._keepalive.ask(self.seconds()))
         self.sender.write_frames(ping(_PING))
 

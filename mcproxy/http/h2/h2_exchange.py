@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mcproxy.http.tunnel import TunnelSide
 
 _BODILESS = (204, 304)
-#: Error codes of an upstream's RST_STREAM that say something of the request; gRPC makes a status of each.
+#: Error codes of an upstream's RST_STREAM that concern the request; gRPC maps each one to a status.
 _PASSED_ON = frozenset({ErrorCode.CANCEL, ErrorCode.ENHANCE_YOUR_CALM, ErrorCode.INADEQUATE_SECURITY})
 
 
@@ -43,18 +43,18 @@ class H2ExchangeConnection(ServerConnection, Protocol):
 
     @property
     def progress(self) -> int:
-        """Changes when the client has read anything."""
+        """A number that changes when the client has read any bytes."""
         ...
 
     def reject(self, exchange: H2Exchange, problem: ProtocolError) -> None:
-        """Respond to a request that is invalid, and cancel its handler."""
+        """Respond to an invalid request, and cancel its handler."""
 
     def log_stream_error(self, cause: str) -> None:
-        """A stream was reset because of an error of the client."""
+        """Log that a stream was reset because of an error of the client."""
 
 
 class H2Exchange(Exchange, H2Stream):
-    """An exchange and its stream: after the exchange's end the response may still wait for flow-control windows."""
+    """An exchange and its stream; after the exchange's end, the response can still wait for flow-control windows."""
 
     __slots__ = (
         *STREAM_SLOTS,
@@ -76,14 +76,14 @@ class H2Exchange(Exchange, H2Stream):
         self._connection = connection
         sender = connection.sender
         self.open_stream(stream_id, sender.peer_stream_window)
-        self.send_paused = sender.backlogged and sender.starts_paused(self)  # `attach` pauses the handler
+        self.send_paused = sender.backlogged and sender.starts_paused(self)  # `attach` then pauses the handler
         self.remote_closed = end_stream
-        self._body_left = head.length  # bytes of the body that have not arrived; negative if its length is not declared
+        self._body_left = head.length  # bytes of the body still to arrive; negative if its length is not declared
         self._open_ended = False
         self.deadline = NEVER
-        self.watched = False  # the Deadlines have it
-        self._progress = 0  # of the connection, when the client's time to read was set
-        self._proceeded = False  # some of what waited was sent since
+        self.watched = False  # whether the Deadlines contain this exchange
+        self._progress = 0  # the connection's `progress` when the client's deadline to read was set
+        self._proceeded = False  # whether a part of the waiting bytes was sent since then
 
     # -- the request --------------------------------------------------------------------------------------------
 
@@ -98,7 +98,7 @@ class H2Exchange(Exchange, H2Stream):
 
     def data_received(self, data: bytes, end_stream: bool) -> None:
         if self.send_closed:
-            return  # it lingers
+            return  # the exchange lingers
         size = len(data)
         left = self._body_left
         if left >= 0:
@@ -140,7 +140,7 @@ class H2Exchange(Exchange, H2Stream):
         if not self.ended:
             self.pause_receiving()
             if self.watched:
-                self.set_deadline()  # the client is not the slow side, unless it does not read
+                self.set_deadline()  # the client is not slow, unless it does not read its response
 
     def resume_body(self) -> None:
         if not self.ended and self.receive_paused:
@@ -149,7 +149,7 @@ class H2Exchange(Exchange, H2Stream):
                 self.set_deadline()
 
     def receive_window_used(self) -> None:
-        """The window of a request's body stays as wide as it was."""
+        """Do nothing: the window of a request's body does not grow."""
 
     # -- the response -------------------------------------------------------------------------------------------
 
@@ -270,7 +270,7 @@ class H2Exchange(Exchange, H2Stream):
     # -- times --------------------------------------------------------------------------------------------------
 
     def set_deadline(self) -> None:
-        """Begin the time that the client has now: to continue its body, or else to read some of its response."""
+        """Set the client's deadline, to continue its body or else to read a part of its response."""
         connection, limits = self._connection, self._connection.limits
         if not self.remote_closed and not self.receive_paused and not self.ended:
             if self._open_ended:
@@ -289,15 +289,15 @@ class H2Exchange(Exchange, H2Stream):
         self._watch()
 
     def linger(self) -> None:
-        """The response was sent before the end of the request: discard the rest for a moment.
+        """Discard the rest of a request for a moment, because its response was sent before its end.
 
-        Some clients read no response while they send, and take a reset for the loss of the response.
+        Some clients read no response while they send, and treat a reset as the loss of the response.
         """
         self.deadline = self._connection.deadlines.after(LINGER)
         self._watch()
 
     def _watch(self) -> None:
-        """Let `expired` be called when the deadline has passed."""
+        """Have `expired` called when the deadline has passed."""
         if not self.watched:
             self.watched = True
             if not self._connection.closed:
@@ -311,17 +311,17 @@ class H2Exchange(Exchange, H2Stream):
         self._proceeded = True
 
     def expired(self) -> None:
-        """The client's time has passed (`Deadlines`)."""
+        """End a stream whose client has missed its deadline (`Deadlines`)."""
         connection = self._connection
         if self.send_closed:
-            self._reset(ErrorCode.NO_ERROR)  # the rest of the request is not wanted (RFC 9113 8.1)
+            self._reset(ErrorCode.NO_ERROR)  # the rest of the request is not needed (RFC 9113 8.1)
         elif not self.remote_closed and not self.receive_paused and not self.ended:
             self.stalled = True
             connection.reject(self, ProtocolError(408, "the request body stalled"))
         elif not self.waiting or (self.long_running and not self.ended):
             return
         elif self._proceeded or (
-            # What holds this stream is not its own window: it is not stalled while the client reads anything.
+            # The stream does not wait for its own window, so it is not stalled while the client reads other bytes.
             (self.send_window > 0 or connection.sender.blocked) and connection.progress != self._progress
         ):
             self.set_deadline()
@@ -345,13 +345,13 @@ class H2Exchange(Exchange, H2Stream):
         self.cancel()
 
     def _reset(self, code: int) -> None:
-        """End the stream with RST_STREAM; what waits is dropped."""
+        """End the stream with RST_STREAM, and drop its waiting bytes."""
         self._connection.table.reset_stream(self, code)
 
     def _finish(self) -> None:
         Exchange._finish(self)
-        if self.receive_paused:  # what still arrives is discarded
+        if self.receive_paused:  # further data of the body is discarded
             self._connection.table.resume_receiving(self)
-        if not self.send_closed:  # the rest waits for the client
+        if not self.send_closed:  # the rest of the response waits for the client
             self.set_deadline()
-        self.head.fields = b""  # the stream may be one of hundreds that wait, or linger
+        self.head.fields = b""  # frees memory, because hundreds of streams can wait or linger

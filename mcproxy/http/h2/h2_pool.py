@@ -1,14 +1,14 @@
-"""The HTTP/2 connections to one upstream, and which of them a request gets.
+"""The pool of HTTP/2 connections to one upstream: opens connections, and chooses one for each request.
 
-A request waits only while no connection has room for it: what is waiting shares the connections that are being opened,
-and only as many are opened as the peer's MAX_CONCURRENT_STREAMS makes necessary.
+A request waits only while no connection has room for it. Waiting requests share the connections being opened, and only
+as many connections are opened as the peer's MAX_CONCURRENT_STREAMS requires.
 
-Long-running streams are spread, so that the loss or stall of one connection takes few: at most LASTING on each, until
-there are SPREAD connections; from then on they fill these up to the peer's limit before another is opened. With
-kube-apiserver's limit of 250, 10,000 watches have 40 connections.
+Long-running streams are spread, so that the loss or stall of one connection affects few of them: at most LASTING on
+each, until there are SPREAD connections. From then on, streams fill these up to the peer's limit before a further
+connection is opened. With kube-apiserver's limit of 250, 10,000 watches have 40 connections.
 
-Short requests go to a connection without stalled streams, which is chosen again after some requests, with few streams
-among those in use; an idle one is taken only when these have many, so that the surplus closes.
+Short requests use a connection without stalled streams and with few streams, chosen anew after some requests. An idle
+connection is used only if all others have many streams, so that surplus connections close.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from mcproxy.http.h2.h2_client import H2ClientConnection
     from mcproxy.http.h2.h2_client_stream import H2ClientStream
 
-#: Streams of a connection before the peer's first SETTINGS (RFC 9113 6.5.2 recommends no limit below).
+#: Maximum of streams of a connection before the peer's first SETTINGS (RFC 9113 6.5.2 recommends no lower limit).
 FIRST_LIMIT: Final = 100
-#: Long-running streams of a connection while there are less than SPREAD connections.
+#: Maximum of long-running streams of a connection while there are fewer than SPREAD connections.
 LASTING: Final = 100
 SPREAD: Final = 32
-#: Streams of a connection from which on one with fewer is preferred even if it is idle.
+#: Number of streams from which on a connection with fewer streams is preferred, even an idle one.
 _MANY: Final = 50
 #: Short requests between two choices of their connection.
 _TAKES: Final = 32
@@ -42,8 +42,8 @@ _TAKES: Final = 32
 class H2Pool:
     """The HTTP/2 connections of a pool (`http/connection_pool.py`).
 
-    `dial()` opens a connection and fires with its engine. `max_idle`, `max_connections` and `idle_timeout` as for
-    `H1Pool`; a connection that the peer takes out of service with GOAWAY no longer counts. `first_limit`: streams of a
+    `dial()` opens a connection and fires with its engine. `max_idle`, `max_connections` and `idle_timeout`: as in
+    `H1Pool`, except that a connection does not count after the peer's GOAWAY. `first_limit`: maximum of streams of a
     connection before the first SETTINGS of this upstream.
     """
 
@@ -82,19 +82,19 @@ class H2Pool:
         self._max_idle = max_idle
         self._max_connections = max_connections
         self._idle_timeout = idle_timeout
-        self._used = HighWaterMark(seconds())  # of connections with streams
+        self._used = HighWaterMark(seconds())  # of the number of connections with streams
         self._dials: set[Deferred[H2ClientConnection]] = set()  # connections that are being opened
-        self._waiting: dict[Deferred[H2ClientStream], bool] = {}  # in order; whether the response lasts
-        self._current: H2ClientConnection | None = None  # for short requests
+        self._waiting: dict[Deferred[H2ClientStream], bool] = {}  # waiting requests in order; True: the response lasts
+        self._current: H2ClientConnection | None = None  # the connection for short requests
         self._takes = 0
         self._serving = False
         self._closed = False
         self._awaits_settings = first_limit < FIRST_LIMIT
-        self._announced_limit = FIRST_LIMIT  # by the upstream's last SETTINGS
-        self.presumed_limit = first_limit  # streams of a connection before the upstream's SETTINGS
-        #: Those that take new streams, the oldest first.
+        self._announced_limit = FIRST_LIMIT  # maximum of streams in the upstream's last SETTINGS
+        self.presumed_limit = first_limit  # maximum of streams of a connection before the upstream's SETTINGS
+        #: Connections that accept new streams, the oldest first.
         self.connections: list[H2ClientConnection] = []
-        #: Those that take none any more, and are not closed yet: GOAWAY lets them finish the streams that they have.
+        #: Connections that accept no new streams and are not closed yet, because GOAWAY lets open streams finish.
         self.retired: set[H2ClientConnection] = set()
 
     @property
@@ -104,15 +104,15 @@ class H2Pool:
 
     @property
     def is_full(self) -> bool:
-        """Whether no further connection may be opened."""
+        """Whether `max_connections` is reached."""
         return 0 < self._max_connections <= len(self.connections) + len(self._dials)
 
     # -- requests -----------------------------------------------------------------------------------------------
 
     def take(self, lasting: bool) -> H2ClientStream | None:
-        """Return a stream on a connection that is open, or None if there is none with room.
+        """Return a stream on an open connection; None if no open connection has room.
 
-        It is to be used at once: only `send_head` makes it count.
+        Use the stream at once, because it counts only from `send_head` on.
         """
         if lasting:
             chosen = self._choose_for_lasting()
@@ -151,7 +151,7 @@ class H2Pool:
         if spread and best is not None and best.lasting >= LASTING:
             count = len(self.connections)
             if self._dials or (count < SPREAD and (not self._max_connections or count < self._max_connections)):
-                return None  # another connection is being opened, or is to be
+                return None  # another connection is being opened, or has to be opened
         return best
 
     def open(self, lasting: bool) -> Deferred[H2ClientStream]:
@@ -164,10 +164,10 @@ class H2Pool:
         if self._max_connections and len(self.connections) >= self._max_connections:
             for connection in self.connections:
                 if not connection.streams:
-                    connection.retire()  # the caller wants a new connection, not this one
+                    connection.retire()  # makes room, because the caller wants a new connection
                     break
         self._open_for_waiting(opens=True)
-        if not self._dials:  # there may be no more: the next with room may have some already
+        if not self._dials:  # no connection is being opened: an open one may have room already
             self._serve()
         return waiter
 
@@ -178,9 +178,9 @@ class H2Pool:
                 dial.cancel()
 
     def _open_for_waiting(self, *, opens: bool = False) -> None:
-        """Open the connections that the waiting requests need, as far as `max_connections` permits.
+        """Open the connections that the waiting requests need, up to `max_connections`.
 
-        `opens`: at least one, even if others have room.
+        `opens`: open at least one, even if other connections have room.
         """
         while True:
             count = len(self.connections) + len(self._dials)
@@ -188,7 +188,7 @@ class H2Pool:
             if count < SPREAD:
                 share = min(limit, LASTING)
             room = len(self._dials) * share
-            if self._awaits_settings:  # those whose SETTINGS are on their way will have more room
+            if self._awaits_settings:  # connections that await SETTINGS will have more room
                 room += sum([share - len(each.streams) for each in self.connections if not each.settled])
             if count >= SPREAD:
                 room += sum([limit - len(connection.streams) for connection in self.connections])
@@ -201,7 +201,7 @@ class H2Pool:
                 before = len(self._waiting)
                 dial.addCallbacks(self._opened, self._failed)
                 if len(self._waiting) == before:
-                    return  # it has failed at once: those that wait get what others that are being opened give
+                    return  # the attempt has failed at once: waiting requests use other connections being opened
             else:
                 self._dials.add(dial)
                 dial.addBoth(self._dialled, dial).addCallbacks(self._opened, self._failed)
@@ -220,9 +220,9 @@ class H2Pool:
             self._connection_idle(connection)
 
     def adopt(self, connection: H2ClientConnection) -> H2ClientStream:
-        """Take a connection that was opened elsewhere; return its first stream, for a short request.
+        """Add a connection that was opened elsewhere; return its first stream, for a short request.
 
-        It is to be used at once. Raises `net.connect_errors.ConnectFailed` if the connection was closed already.
+        Use the stream at once. Raises `net.connect_errors.ConnectFailed` if the connection was closed already.
         """
         if not connection.usable:
             raise ConnectFailed("the connection was closed at once")
@@ -231,13 +231,13 @@ class H2Pool:
         return connection.new_request(lasting=False)
 
     def _failed(self, reason: Failure) -> None:
-        """A connection was not opened: those that wait get what there is or fail, unless another is on its way."""
+        """Serve or fail the waiting requests after a failed attempt to connect, unless another attempt is running."""
         if self._dials:
             return
         self.release_waiting(reason)
 
     def release_waiting(self, reason: Failure) -> None:
-        """Give waiting requests the streams that there are; the others fail with `reason`."""
+        """Give waiting requests the available streams; fail the remaining requests with `reason`."""
         waiting, self._waiting = self._waiting, {}
         for waiter, lasting in waiting.items():
             if waiter.called:
@@ -249,7 +249,7 @@ class H2Pool:
                 waiter.errback(reason)
 
     def _serve(self) -> None:
-        """Give streams to those that wait, in their order."""
+        """Give streams to the waiting requests, in order."""
         if self._serving:
             return
         self._serving = True
@@ -274,14 +274,14 @@ class H2Pool:
         return bool(self._waiting)
 
     def room(self, connection: H2ClientConnection) -> None:
-        """A connection has room again; called if it has no stream any more, or if a request waits."""
+        """Give the room of a connection to waiting requests; called if its last stream has ended or a request waits."""
         if self._waiting:
             self._serve()
         if not connection.streams and connection.usable:
             self._connection_idle(connection)
 
     def limit_announced(self, connection: H2ClientConnection) -> None:
-        """The peer has announced how many streams a connection may have; `limit` is set."""
+        """Apply the maximum of streams that the peer has announced; the connection's `limit` is set."""
         limit = connection.limit
         self._announced_limit = max(limit, 1)
         self.presumed_limit = min(self._announced_limit, FIRST_LIMIT)
@@ -291,7 +291,7 @@ class H2Pool:
             self._serve()
 
     def connection_unusable(self, connection: H2ClientConnection) -> None:
-        """A connection takes no further stream: it is closed, or will be after those that it has. Called once."""
+        """Remove a connection that is closed, or that will close after its present streams. Called once."""
         if connection in self.connections:
             self.connections.remove(connection)
         self.retired.add(connection)
@@ -301,13 +301,13 @@ class H2Pool:
             self._serve()
 
     def connection_ended(self, connection: H2ClientConnection) -> None:
-        """A connection is closed."""
+        """Forget a closed connection."""
         self.retired.discard(connection)
 
     # -- idle connections ---------------------------------------------------------------------------------------
 
     def _note_use(self, connection: H2ClientConnection) -> None:
-        """A connection without streams gets one."""
+        """Note that a connection without streams gets one."""
         connection.idle_until = NEVER
         self._used.note(len(self.connections) - self.idle + 1)
 
@@ -330,11 +330,11 @@ class H2Pool:
                 connection.retire()
 
     def renew(self) -> None:
-        """Give no further request to the connections of now: their peer may be gone."""
+        """Send no further request on the present connections, because their peer may be gone."""
         for connection in self.connections[:]:
             connection.retire()
 
     def close(self) -> None:
-        """Close the idle connections, and the others when their streams have ended. What waits is still served."""
+        """Close idle connections at once, and busy ones after their streams. Waiting requests are still served."""
         self._closed = True
         self.renew()

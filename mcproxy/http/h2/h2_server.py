@@ -1,10 +1,10 @@
 """The HTTP/2 server engine: one client connection, an exchange for each of its streams.
 
-    HEADERS -> H2Exchange -> (end of the read) -> handle     a request that is reset in the same read begins nothing
-    drain:  GOAWAY 2^31-1 -> 1 s -> GOAWAY with the true last stream -> closed with its last stream
+    HEADERS -> H2Exchange -> (end of the read) -> handle     a request reset in the same read is never handled
+    drain:  GOAWAY 2^31-1 -> 1 s -> GOAWAY with the true last stream -> closed after its last stream
 
-Floods are refused with GOAWAY ENHANCE_YOUR_CALM and counted (`Floods`). Bounds in addition to those of
-`h2_connection`: `config.model.Limits`.
+Floods are refused with GOAWAY ENHANCE_YOUR_CALM and counted (`Floods`). `config.model.Limits` has further limits in
+addition to those of `h2_connection`.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ if TYPE_CHECKING:
     from mcproxy.http.h2.hpack.decoder import DecodedFields
     from mcproxy.net.wall_time import WallSeconds
 
-# Bounds what the clients of a listener have asked for and do not read, all connections together.
+# Limits the responses that the clients of a listener do not read, for all connections together.
 #
-# Each connection has its own bounds (`frame_sender`), but 250 streams that begin at once can still have 64 KiB each
-# waiting, for that much was on its way when they were paused. One connection alone may: a client behind a slow network
-# lists a lot at its start. Many of them could take all memory; so above MOST_WAITING the client with the most loses its
-# connection with the most.
+# Each connection has its own limits (`frame_sender`), but 250 streams that begin at once can have 64 KiB waiting each,
+# because so many bytes were in transit when they were paused. This is allowed for a single connection: a client behind
+# a slow network lists many objects at its start. But many such connections could take all memory. So above MOST_WAITING
+# the client with the most waiting bytes loses its connection with the most.
 
 MOST_WAITING: Final = 256 * 1024 * 1024
-"""Bytes, of the connections of a listener that have more than `frame_sender.CONNECTION_HIGH` waiting."""
+"""Maximum of waiting bytes of all connections of a listener with more than `frame_sender.CONNECTION_HIGH` each."""
 
 
 class UnreadResponses:
-    """Of one listener. Nothing is done while no connection has much waiting, else a look four times a second."""
+    """Checks the unread responses of one listener, four times a second while any connection has many waiting bytes."""
 
     __slots__ = ("_connections", "_deadlines", "_most", "deadline")
 
@@ -72,14 +72,14 @@ class UnreadResponses:
         self.deadline = NEVER
 
     def note(self, connection: H2ServerConnection) -> None:
-        """Much waits on a connection."""
+        """Note that a connection has many waiting bytes."""
         if not self._connections:
             self.deadline = self._deadlines.after(RESOLUTION)
             self._deadlines.add(self)
         self._connections.add(connection)
 
     def expired(self) -> None:
-        """Look at all connections on which much waits."""
+        """Check all noted connections."""
         waiting = {each: each.sender.queued for each in self._connections if _is_backlogged(each.sender)}
         self._connections = set(waiting)
         if not waiting:
@@ -116,14 +116,14 @@ def _client(connection: H2ServerConnection) -> str:
 
 log = Logger(__name__)
 
-#: Bytes of fields that are compared with those of the next request.
+#: Maximum of bytes of a request's fields that are kept to compare them with the next request's.
 MAX_REMEMBERED: Final = 8192
-#: Seconds between the two GOAWAYs: time for the first to arrive and for what the client has sent meanwhile.
+#: Seconds between the two GOAWAYs, in which the first one and the requests that the client sends meanwhile arrive.
 GOAWAY_STEP: Final = 1.0
 
 
 class H2ServerResources:
-    """What the HTTP/2 connections of one listener share."""
+    """The state that the HTTP/2 connections of one listener share."""
 
     __slots__ = ("encoder", "floods", "representations", "unread_responses")
 
@@ -169,17 +169,17 @@ class H2ServerConnection(H2Connection[H2Exchange]):
         self._resources = resources
         self.encoder = resources.encoder
         self._preface = PREFACE
-        self._last_id = -1  # the greatest stream of the client
-        self._skipped = False  # the client did not use all ids below it
-        self._final_at = NEVER  # the time of the second GOAWAY, once the first was sent
-        self._final_id: int | None = None  # the last stream that it named, once it was sent: later ones are ignored
-        self._fields = b""  # of the last request
-        self._new: list[H2Exchange] = []  # of this read, not handled yet
+        self._last_id = -1  # the greatest stream id of the client
+        self._skipped = False  # whether the client has skipped ids below it
+        self._final_at = NEVER  # the time of the second GOAWAY, after the first one was sent
+        self._final_id: int | None = None  # the last stream in the second GOAWAY; later streams are ignored
+        self._fields = b""  # header fields of the last request
+        self._new: list[H2Exchange] = []  # exchanges of the present read that are not handled yet
         now = self._idle_since = self.seconds()
         self._reset_count = ResetCount(now)
         self.requests = 0
         self.client: IAddress | None = None
-        self.handler_state: object = None  # of the layers above for this connection; not used by the engine
+        self.handler_state: object = None  # the handler's state for this connection; not used by the engine
 
     # -- the connection -----------------------------------------------------------------------------------------
 
@@ -200,7 +200,7 @@ class H2ServerConnection(H2Connection[H2Exchange]):
 
     @property
     def factory(self) -> ServerContext:
-        """What the connections of its listener share."""
+        """The state that all connections of the listener share."""
         return self._factory
 
     def wall_seconds(self) -> WallSeconds:
@@ -209,7 +209,7 @@ class H2ServerConnection(H2Connection[H2Exchange]):
 
     @property
     def idle_since(self) -> float | None:
-        """The time since which no stream is open (on `deadlines`' clock), None while one is."""
+        """When the last stream ended (on `deadlines`' clock); None while a stream is open."""
         return None if self.streams else self._idle_since
 
     def failing(self, error: HTTP2ConnectionError) -> None:
@@ -229,7 +229,7 @@ class H2ServerConnection(H2Connection[H2Exchange]):
         self._factory.connections.discard(self)
 
     def goaway_received(self, last_stream_id: int, code: int, debug: bytes) -> None:
-        """The client opens no more streams; open ones continue."""
+        """Do nothing: the client opens no more streams, and open streams continue."""
 
     # -- streams ------------------------------------------------------------------------------------------------
 
@@ -249,7 +249,7 @@ class H2ServerConnection(H2Connection[H2Exchange]):
             self._skipped = True
         if self._final_id is not None:
             self._last_id = stream_id
-            self.table.remember_reset(stream_id, by_us=True)  # ignored (RFC 9113 6.8); the client sends it elsewhere
+            self.table.remember_reset(stream_id, by_us=True)  # ignored (RFC 9113 6.8); the client retries it elsewhere
             self.spend(HEADERS)
             return
         self._last_id = stream_id
@@ -274,7 +274,7 @@ class H2ServerConnection(H2Connection[H2Exchange]):
             raise
         self.requests += 1
         if head.fields == self._fields:
-            head.fields = self._fields  # a client's requests often have the same fields: one object for all of them
+            head.fields = self._fields  # requests of a client often have the same fields, which share one object
         elif len(head.fields) <= MAX_REMEMBERED:
             self._fields = head.fields
         self._open(H2Exchange(self, stream_id, head, self.last_received, end_stream))
@@ -310,7 +310,7 @@ class H2ServerConnection(H2Connection[H2Exchange]):
                     handle(exchange)
 
     def log_stream_error(self, cause: str) -> None:
-        """A stream was reset because of an error of the client."""
+        """Log that a stream was reset because of an error of the client."""
         log.info(
             "a request is refused: it violates the protocol",
             event="request_malformed",
@@ -322,7 +322,7 @@ class H2ServerConnection(H2Connection[H2Exchange]):
         return str(getattr(self.client, "host", UNIX))
 
     def reject(self, exchange: H2Exchange, problem: ProtocolError) -> None:
-        """Respond to a request that is, or turned out to be, invalid, and cancel its handler."""
+        """Respond to a request that is or has become invalid, and cancel its handler."""
         responded = exchange.responded
         if not responded:
             exchange.status = problem.status
@@ -354,7 +354,7 @@ class H2ServerConnection(H2Connection[H2Exchange]):
     # -- resets -------------------------------------------------------------------------------------------------
 
     def reset_by_peer(self, stream: H2Exchange) -> None:
-        # The end of an old watch is no rapid reset, nor of a body whose response was sent.
+        # The end of an old watch is no rapid reset, nor is the end of a body whose response was sent.
         if self.last_received - stream.started_at < RESET_PERIOD and not stream.send_closed:
             self._reset_count.stream_reset(self.last_received)
 
@@ -365,7 +365,7 @@ class H2ServerConnection(H2Connection[H2Exchange]):
 
     @property
     def progress(self) -> int:
-        """Changes when the client has read anything."""
+        """A number that changes when the client has read any bytes."""
         return self.sender.sent + self.transport.sent_from_queue
 
     def times_checked(self, now: float) -> None:
@@ -384,7 +384,7 @@ class H2ServerConnection(H2Connection[H2Exchange]):
     # -- GOAWAY -------------------------------------------------------------------------------------------------
 
     def go_away(self) -> None:
-        """Let the client open no more streams here; all that it has sent by the second GOAWAY are served."""
+        """Make the client open no more streams; streams that arrive before the second GOAWAY are served."""
         if self._final_at == NEVER and self._final_id is None and not self.closed:
             self.sender.write_frames(goaway(MAX_STREAM_ID, ErrorCode.NO_ERROR))
             self._final_at = self.seconds() + GOAWAY_STEP
@@ -398,33 +398,33 @@ class H2ServerConnection(H2Connection[H2Exchange]):
             self.shut("the connection was drained")
 
     def before_close(self) -> None:
-        """The listener closes this idle connection to make room: what was not served may be sent again."""
+        """Send GOAWAY before the listener closes this idle connection, so that unserved requests can be repeated."""
         self.sender.write_frames(goaway(self.last_peer_stream(), ErrorCode.NO_ERROR))
         self.sender.flush_coalesced()
 
     def drain(self, *, unused: bool) -> None:
-        """Close after the open streams, and those that are on their way. A new connection has no need of `unused`."""
+        """Close after the open streams and those in transit. `unused` is ignored: GOAWAY suits new connections too."""
         self.go_away()
 
 
 def _refused_head(fields: DecodedFields, end_stream: bool) -> RequestHead:
-    """Return what the response to a request with an invalid head depends on."""
+    """Return the parts of an invalid head that the response depends on."""
     head = RequestHead()
     head.method = fields.special[METHOD] or b""
     head.length = 0 if end_stream else CHUNKED
     return head
 
 
-# Counts the floods that were refused, and writes one log line a period and kind.
+# Counts the refused floods, and writes one log line for each period and kind.
 
 _FLOOD_TODO = "find out what runs at this address; status counts what was refused (protection)"
-_FLOOD_TODOS = {  # by kind, where it may have been a client that means no harm
+_FLOOD_TODOS = {  # by kind of flood, for kinds that a harmless client can cause
     "large_header_block": f"{_FLOOD_TODO}; if it needs such heads, raise limits.headBytes",
 }
 
 
 class Floods:
-    """Of one listener. `counts` has the connections that were ended, by kind of flood, since the start."""
+    """The floods of one listener. `counts`: the number of ended connections by kind of flood, since the start."""
 
     __slots__ = ("_once", "counts")
 

@@ -1,9 +1,9 @@
-"""The state of one stream that both sides of a connection have: flow-control windows, and what is not sent yet.
+"""The base class of HTTP/2 streams of both sides: flow-control windows, and data that is not sent yet.
 
-`frame_sender.FrameSender` sends what is added to a stream, `stream_table.StreamTable` receives on it and ends it. The
-streams of both sides (the server's exchange, the client's stream) derive from `H2Stream`, and it calls them through its
-abstract methods. `H2Stream` declares no slots: `STREAM_SLOTS` are to be among the `__slots__` of a class that derives
-from it and from an exchange, because Python lets only one base have slots, and an idle watch should be one object.
+`frame_sender.FrameSender` sends the data added to a stream. `stream_table.StreamTable` receives on the stream and ends
+it. The server's exchange and the client's stream are subclasses of `H2Stream`, which calls its abstract methods.
+`H2Stream` declares no slots; its subclasses must include `STREAM_SLOTS` in their `__slots__`. The reason: Python allows
+only one base class with slots, and an idle watch should be a single object (exchange and stream).
 """
 
 from __future__ import annotations
@@ -48,35 +48,35 @@ _NO_SLOTS: tuple[str, ...] = ()
 @trait
 @mypyc_attr(allow_interpreted_subclasses=True)
 class H2Stream(metaclass=ABCMeta):
-    """A stream that is open or half-closed; `Connection.streams` has it until both sides have ended or it was reset."""
+    """An open or half-closed stream, in `H2Connection.streams` until both sides have ended or it is reset."""
 
-    __slots__ = _NO_SLOTS  # no literal: mypy would hold the annotations below against it
+    __slots__ = _NO_SLOTS  # not a literal, with which mypy would reject the annotations below
 
     stream_id: int
 
     # Sending
     send_window: int  # bytes that the peer's window of this stream permits; negative after a change of its settings
     unsent: int  # bytes of the body that were added and are in no frame yet
-    queued: int  # those of them that the sender counts as waiting
-    is_ready: bool  # it is in the sender's `ready`
-    send_paused: bool  # add nothing: `pause_sending` was called
-    end_follows: bool  # what was added is all
+    queued: int  # the part of `unsent` that the sender counts as waiting
+    is_ready: bool  # whether the stream is in the sender's `ready`
+    send_paused: bool  # whether `pause_sending` was called, so that no data may be added
+    end_follows: bool  # whether the added data is complete
     send_closed: bool  # END_STREAM was sent, or the stream was reset
     trailer_block: bytes | None  # a header block to follow the body
-    pending_head: bytes  # a header block that is to be sent before the body, b"" for none
-    pieces: list[bytes] | None  # of the body, `unsent` bytes from `offset` on; most streams need no list
-    offset: int  # bytes of the first piece that are sent
+    pending_head: bytes  # a header block to send before the body; b"" for none
+    pieces: list[bytes] | None  # pieces of the body: `unsent` bytes from `offset` on; most streams need no list
+    offset: int  # number of sent bytes of the first piece
 
     # Receiving
     receive_window: int  # bytes that the peer may still send on this stream
-    receive_low: int  # below which the window is opened again
-    receive_target: int  # to which
-    held: int  # bytes that arrived since `pause_receiving`; the connection's bound counts them
+    receive_low: int  # the value of `receive_window` below which the window is opened again
+    receive_target: int  # the value to which the window is opened
+    held: int  # bytes that arrived since `pause_receiving`; they count for the connection's limit
     receive_paused: bool
     remote_closed: bool  # the peer's END_STREAM has arrived
 
     def open_stream(self, stream_id: int, send_window: int) -> None:
-        """Set all attributes (in place of `__init__`, which another base has); `send_window` is in bytes."""
+        """Set all attributes (instead of `__init__`, which another base class has); `send_window` is in bytes."""
         self.stream_id = stream_id
         self.send_window = send_window
         self.unsent = self.queued = self.offset = self.held = 0
@@ -87,49 +87,49 @@ class H2Stream(metaclass=ABCMeta):
         self.receive_window = self.receive_target = STREAM_WINDOW
         self.receive_low = STREAM_WINDOW >> 1
 
-    # -- for subclasses: what the peer does ---------------------------------------------------------------------
+    # -- for subclasses: events of the peer ---------------------------------------------------------------------
 
     @abstractmethod
     def headers_received(self, fields: DecodedFields, end_stream: bool) -> None:
-        """A header block arrived; `remote_closed` is set already. May raise HTTP2StreamError."""
+        """Called with a header block; `remote_closed` is set already. May raise HTTP2StreamError."""
 
     @abstractmethod
     def data_received(self, data: bytes, end_stream: bool) -> None:
-        """DATA arrived, perhaps empty; `remote_closed` is set already. May raise HTTP2StreamError."""
+        """Called with DATA, perhaps empty; `remote_closed` is set already. May raise HTTP2StreamError."""
 
     @abstractmethod
     def reset_received(self, code: int) -> None:
-        """The peer has reset the stream; the connection does not have it any more."""
+        """Called when the peer has reset the stream, after its removal from the connection."""
 
     @abstractmethod
     def stream_failed(self, code: int, cause: str) -> None:
-        """The peer has violated the protocol on this stream: RST_STREAM was sent, the connection has it no more."""
+        """Called when the peer has violated the protocol on the stream, after RST_STREAM and its removal."""
 
     @abstractmethod
     def connection_ended(self, cause: str) -> None:
-        """The connection is gone, or was ended by an error of either side."""
+        """Called when the connection is closed, or was ended by an error of either side."""
 
     # -- for subclasses: sending --------------------------------------------------------------------------------
 
     @abstractmethod
     def pause_sending(self) -> None:
-        """Add no more until `resume_sending`: too much waits."""
+        """Add no more data until `resume_sending`, because too many bytes wait."""
 
     @abstractmethod
     def resume_sending(self) -> None:
-        """What waited is sent, or most of it."""
+        """Continue to add data: most of the waiting bytes are sent."""
 
     @abstractmethod
     def sending_waits(self) -> None:
-        """Something that was added could not be sent at once; called again each time more is added."""
+        """Called when added data cannot be sent at once, and again each time more is added."""
 
     @abstractmethod
     def sending_proceeds(self) -> None:
-        """Some of what waited was sent."""
+        """Called when a part of the waiting data was sent."""
 
     @abstractmethod
     def sending_ended(self) -> None:
-        """END_STREAM was sent."""
+        """Called after END_STREAM was sent."""
 
     # -- sending ------------------------------------------------------------------------------------------------
 
@@ -138,7 +138,7 @@ class H2Stream(metaclass=ABCMeta):
         self.pending_head = block
 
     def add(self, data: bytes) -> None:
-        """Add a piece of the body, not empty; `FrameSender.send` or `finish` sends it."""
+        """Add a non-empty piece of the body; `FrameSender.send` or `finish` sends it."""
         if self.pieces is None:
             self.pieces = [data]
         else:
@@ -146,7 +146,7 @@ class H2Stream(metaclass=ABCMeta):
         self.unsent += len(data)
 
     def add_pieces(self, pieces: Sequence[bytes], size: int) -> None:
-        """As `add`, for pieces of `size` bytes together."""
+        """Add pieces of the body with `size` bytes in total."""
         if self.pieces is None:
             self.pieces = list(pieces)
         else:
@@ -154,7 +154,7 @@ class H2Stream(metaclass=ABCMeta):
         self.unsent += size
 
     def take(self, size: int, out: list[bytes]) -> None:
-        """Sender: move the next `size` bytes to `out`; there are so many."""
+        """Called by the sender: move the next `size` bytes to `out`; at least so many are unsent."""
         pieces = self.pieces
         assert pieces is not None
         if size == self.unsent:
@@ -182,7 +182,7 @@ class H2Stream(metaclass=ABCMeta):
         self.offset = offset
 
     def drop(self) -> None:
-        """Sender, table: nothing more is sent."""
+        """Called by the sender or the table: drop all unsent data."""
         self.send_closed = True
         self.pending_head = b""
         self.pieces = self.trailer_block = None
@@ -190,13 +190,13 @@ class H2Stream(metaclass=ABCMeta):
 
     @property
     def waiting(self) -> bool:
-        """Whether there is something to send."""
+        """Whether there is unsent data."""
         return bool(self.unsent or self.pending_head or self.end_follows) and not self.send_closed
 
     # -- receiving ----------------------------------------------------------------------------------------------
 
     def pause_receiving(self) -> None:
-        """Let the peer's window of this stream run out; what is on its way still arrives.
+        """Let the peer's window of this stream run out; data in transit still arrives.
 
         `StreamTable.resume_receiving` opens it again.
         """
@@ -204,4 +204,4 @@ class H2Stream(metaclass=ABCMeta):
 
     @abstractmethod
     def receive_window_used(self) -> None:
-        """The window is used up so far that it is opened again; `receive_target` may be raised before."""
+        """Called before a mostly used-up window is opened again; it can raise `receive_target`."""

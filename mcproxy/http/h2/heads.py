@@ -1,7 +1,7 @@
-"""Message heads: from the fields of a header block to a `RequestHead`, a `ResponseHead` or trailers (RFC 9113 8).
+"""Converts the fields of a header block to a `RequestHead`, a `ResponseHead` or trailers (RFC 9113 8).
 
-What RFC 9113 8.1.1 calls malformed is an HTTP2StreamError with PROTOCOL_ERROR. Everything else is checked by the rules
-of HTTP/1.1 (`http.head_rules`), with the same response to what they refuse.
+Messages that are malformed by RFC 9113 8.1.1 raise HTTP2StreamError with PROTOCOL_ERROR. All other checks are those of
+HTTP/1.1 (`http.head_rules`), with the same responses to refused requests.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from mcproxy.http.head_rules import (
 from mcproxy.http.messages import CHUNKED, Header, ProtocolError, RequestHead, ResponseHead
 
 _NO_BODY = (204, 304)
-_MAX_SHOWN = 32  # characters of a wrong :scheme
+_MAX_SHOWN = 32  # maximum of characters of a wrong :scheme in a message
 
 
 def request_head(fields: DecodedFields, *, end_stream: bool, max_target: int) -> RequestHead:
-    """Return the head of a request. `end_stream`: it has no body.
+    """Return the head of a request. `end_stream`: the request has no body.
 
-    :scheme is http or https, whatever the connection is, as for Go's server: a proxy in front of this one may have
-    taken it from a client without TLS (RFC 9113 8.3.1). Nothing is derived from it.
+    As in Go's server, :scheme may be http or https on any connection, because a proxy in front of this one may have
+    copied it from a client without TLS (RFC 9113 8.3.1). It is not used further.
 
-    Raises HTTP2StreamError for a malformed request, ProtocolError with the response's status for one that is refused.
+    Raises HTTP2StreamError for a malformed request, and ProtocolError with the response's status for a refused one.
     """
     method, scheme, authority, path, status, bad_authority, host, length, te, expect, _, _, bad_host, malformed = (
         fields.special
@@ -93,9 +93,9 @@ def _bad_host(bad_authority: bytes | None, bad_host: bytes | None) -> Exception:
 
 
 def response_head(fields: DecodedFields, request_method: bytes, *, end_stream: bool) -> ResponseHead:
-    """Return the head of a response, interim (1xx) ones too. `end_stream`: nothing follows it.
+    """Return the head of a final or interim (1xx) response. `end_stream`: no body follows.
 
-    Raises HTTP2StreamError for one that is malformed or too large.
+    Raises HTTP2StreamError for a malformed or too large head.
     """
     method, scheme, authority, path, status, bad_authority, _, length, _, _, _, _, _, malformed = fields.special
     if malformed is not None:
@@ -137,7 +137,7 @@ def response_head(fields: DecodedFields, request_method: bytes, *, end_stream: b
 
 
 def trailer_fields(fields: DecodedFields) -> list[Header]:
-    """Return those trailers that may pass, as in HTTP/1.1. Raises HTTP2StreamError for malformed or too many ones."""
+    """Return the trailers that may pass, as in HTTP/1.1. Raises HTTP2StreamError for malformed or too many trailers."""
     special = fields.special
     if special[-1] is not None:
         raise _malformed(special[-1].decode("latin-1"))

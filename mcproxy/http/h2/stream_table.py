@@ -1,7 +1,7 @@
-"""The streams of a connection: which are open, how they end, and what the peer may send on them.
+"""The table of an HTTP/2 connection's streams: open streams, recent resets, and the flow control of receiving.
 
-The window of the connection is given back as frames arrive, so that a stream whose owner is slow holds no other; only
-while `held_limit` bytes of paused streams are in memory does the whole connection wait.
+The connection's window is opened again as frames arrive, so that a stream with a slow owner does not block others. Only
+while `held_limit` bytes of paused streams are in memory, the whole connection waits.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ class TableOwner(Protocol[T]):
     """The connection of a table, which knows its side's rules for the ids of streams."""
 
     def is_idle(self, stream_id: int) -> bool:
-        """Whether a stream that is not open has not been opened yet by the side that may."""
+        """Whether a stream that is not open is idle: the side that can open it has not done so yet."""
 
     def was_opened(self, stream_id: int) -> bool:
-        """Whether a stream that is neither open nor idle was open once; if not, its id was skipped."""
+        """Whether a stream that is neither open nor idle was once open; if not, its id was skipped."""
 
     def stream_removed(self, stream: T) -> None:
-        """A stream has ended on both sides or was reset, and is not in `streams` any more."""
+        """Called when a stream has ended on both sides or was reset, after its removal from `streams`."""
 
     def reset_because_of_peer(self, stream_id: int) -> None:
-        """An error of the peer made us reset a stream. May raise Flood."""
+        """Called when a stream was reset because of an error of the peer. May raise Flood."""
 
 
 class StreamTable(Generic[S]):
-    """The open streams of a connection, and the last that were reset."""
+    """The open streams of a connection, and those that were reset last."""
 
     __slots__ = (
         "_budget",
@@ -58,7 +58,7 @@ class StreamTable(Generic[S]):
         "receive_window",
         "streams",
     )
-    __deletable__ = ("_owner",)  # `release` deletes it; mypyc wants it said
+    __deletable__ = ("_owner",)  # `release` deletes it, which mypyc requires to be declared
 
     def __init__(
         self,
@@ -72,28 +72,28 @@ class StreamTable(Generic[S]):
         held_limit: int,
         remembered_resets: int,
     ) -> None:
-        """`connection_window` is the receive window of the connection, `held_limit` bounds what is held of paused
-        streams (bytes). The last `remembered_resets` streams that were reset are remembered."""
+        """`connection_window`: the connection's receive window in bytes. `held_limit`: maximum of held bytes of paused
+        streams. `remembered_resets`: number of the last reset streams that are remembered."""
         self._owner = owner
         self._sender = sender
         self._budget = budget
         self._seconds = seconds
         self._held_limit = held_limit
         self._remembered_resets = remembered_resets
-        self._resets: dict[int, bool] = {}  # streams that were reset lately, True: by us
+        self._resets: dict[int, bool] = {}  # streams that were reset last; True: by mcproxy
         self.streams = streams
         self.connection_window = connection_window
         self.receive_window = DEFAULT_WINDOW  # bytes that the peer may still send
         self.held = 0  # bytes of paused streams' bodies
 
     def release(self) -> None:
-        """The transport is closed: refer to the connection no longer, so that it is freed without the collector."""
+        """Delete the reference to the connection of a closed transport, so that it is freed without the collector."""
         del self._owner
 
     # -- DATA ---------------------------------------------------------------------------------------------------
 
     def data_received(self, stream: S, data: bytes, size: int, end_stream: int) -> None:
-        """DATA on an open stream; `size` is what it takes of the windows, with padding."""
+        """Process DATA on an open stream; `size`: the bytes that count for the windows, with padding."""
         stream.receive_window -= size
         if stream.receive_window < 0:
             self.stream_error(stream.stream_id, ErrorCode.FLOW_CONTROL_ERROR, "DATA beyond the stream's window")
@@ -117,12 +117,12 @@ class StreamTable(Generic[S]):
             self.remove(stream)
 
     def data_on_closed(self, stream_id: int, size: int) -> None:
-        if size < 1024:  # larger ones may have been on their way, and cost less than their sender pays
+        if size < 1024:  # larger frames may have been in transit, and cost the sender more than mcproxy
             self._budget.spend(DATA, 1, self._seconds)
         self.frame_on_closed(stream_id, "DATA")
 
     def frame_on_closed(self, stream_id: int, name: str) -> None:
-        """DATA or HEADERS where none may come (RFC 9113 5.1); ignored after our own RST_STREAM."""
+        """Handle DATA or HEADERS on a closed stream (RFC 9113 5.1); ignore it after mcproxy's own RST_STREAM."""
         if stream_id in self.streams:  # half-closed (remote)
             self.stream_error(stream_id, ErrorCode.STREAM_CLOSED, f"{name} behind the end of a stream")
             return
@@ -149,7 +149,7 @@ class StreamTable(Generic[S]):
         self._owner.reset_because_of_peer(stream_id)
 
     def reset_stream(self, stream: S, code: int) -> None:
-        """End an open stream for a reason of our own."""
+        """Reset an open stream, for another reason than an error of the peer."""
         if self.streams.get(stream.stream_id) is stream:
             self.remember_reset(stream.stream_id, by_us=True)
             self._sender.write_control(rst_stream(stream.stream_id, code))
@@ -168,7 +168,7 @@ class StreamTable(Generic[S]):
         self._owner.stream_removed(stream)
 
     def was_reset_by_us(self, stream_id: int) -> bool:
-        """Whether a stream is among those that we have reset lately."""
+        """Whether mcproxy has reset a stream recently."""
         return self._resets.get(stream_id, False)
 
     def end_all(self, cause: str) -> None:
@@ -183,7 +183,7 @@ class StreamTable(Generic[S]):
             stream.connection_ended(cause)
 
     def remember_reset(self, stream_id: int, *, by_us: bool) -> None:
-        """Remember a stream as reset: what arrives on it was on its way, or is an error of that stream alone."""
+        """Remember a stream as reset: its further frames were in transit, or are an error of only that stream."""
         resets = self._resets
         resets[stream_id] = by_us
         if len(resets) > self._remembered_resets:
@@ -210,7 +210,7 @@ class StreamTable(Generic[S]):
             stream.receive_window = stream.receive_target
 
     def give_back_connection(self) -> None:
-        """Open the connection's window again, if half of it is used up and not too much is held."""
+        """Open the connection's window again, if half of it is used up and not too many bytes are held."""
         window = self.receive_window
         if window * 2 < self.connection_window and self.held < self._held_limit and not self._sender.closed:
             self._sender.write_control(window_update(0, self.connection_window - window))

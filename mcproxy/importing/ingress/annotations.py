@@ -22,7 +22,7 @@ from mcproxy.importing.ingress.placed_objects import PlacedError, PlacedObject, 
 _NGINX = "nginx.ingress.kubernetes.io/"
 _SILENT = ("kubectl.kubernetes.io/", "meta.helm.sh/", "argocd.argoproj.io/", "kustomize.toolkit.fluxcd.io/",
            "field.cattle.io/", "resourcetemplate.karmada.io/", "policy.karmada.io/")  # fmt: skip
-"""Annotations of tools, which do not affect requests."""
+"""Prefixes of tools' annotations, which do not affect requests."""
 _CLOSES = re.compile(r"auth|allowlist|whitelist|denylist|blacklist|limit-|ratelimit|middlewares|snippet|modsecurity|"
                      r"waf|satisfy|source-range|ip-rules|denied|passthrough")  # fmt: skip
 _DIRECTS = re.compile(r"rewrite|use-regex|app-root|canary|permanent-redirect|temporal-redirect|url-?rewrite|"
@@ -34,7 +34,7 @@ _INTO: dict[str, dict[str, Any]] = {
     "HTTPS": {"tls": {"insecureSkipVerify": True}},
     "GRPCS": {"protocol": "GRPC", "tls": {"insecureSkipVerify": True}},
 }
-"""The protocol of a backend, by the annotation backend-protocol."""
+"""The protocol of a backend by the value of the annotation backend-protocol."""
 _CANARY = ("canary-weight", "canary-weight-total", "canary-by-header", "canary-by-header-value")
 _RETRIED = {"http_429": 429, "http_500": 500, "http_502": 502, "http_503": 503, "http_504": 504}
 _MOST_RETRIES = 2
@@ -45,12 +45,12 @@ _UNITS = {"": "", "k": "Ki", "m": "Mi", "g": "Gi"}
 
 @dataclass(slots=True)
 class Canary:
-    """An object whose backends get a part of the requests of another ingress with the same paths."""
+    """The canary rule of an object whose backends get a part of another ingress's requests for the same paths."""
 
     weight: int = 0
     total: int = 100
     header: str = ""
-    value: str = ""  # "": always, and never
+    value: str = ""  # value of the header field; "": the values "always" and "never"
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class Routing:
 
     filters: dict[str, Any] = field(default_factory=dict)
     regex: bool = False
-    rewrite: str = ""  # with \1 … for captures of the path
+    rewrite: str = ""  # the new path, with \1 … for captures of the path
     app_root: str = ""
     www: bool = False
     redirect: dict[str, Any] | None = None
@@ -103,7 +103,7 @@ class Annotated:
                 place, f"is not carried over: the ingress is on the listeners that it names (class {quote(value)})"
             )
         elif value.lower() == "false" and (name or _CLOSES.search(key) or _DIRECTS.search(key)):
-            return  # off is the default
+            return  # "off" is the default
         elif _CLOSES.search(key.partition("/")[2] or key):
             raise PlacedError(place, f"{key} restricts requests, and mcproxy has nothing like it for an ingress")
         elif _DIRECTS.search(key.partition("/")[2] or key):
@@ -133,7 +133,7 @@ class Annotated:
         self.routing.canary = canary
 
     def part_of_canary(self, place: Place, value: str) -> None:
-        """`_canary` reads it."""
+        """Do nothing: `_canary` reads this annotation."""
 
     def use_regex(self, place: Place, value: str) -> None:
         if value.lower() == "true":
@@ -161,7 +161,7 @@ class Annotated:
         self._redirect(place, value, 302)
 
     def redirect_code(self, place: Place, value: str) -> None:
-        """`__init__` reads it, with the redirect."""
+        """Do nothing: `__init__` reads this annotation together with the redirect."""
 
     def _redirect(self, place: Place, value: str, code: int) -> None:
         try:
@@ -209,7 +209,7 @@ class Annotated:
         else:
             self.routing.filters["bodyBytes"] = int(found[1]) and found[1] + _UNITS[found[2].lower()]
 
-    # -- which pod gets them ---------------------------------------------------------------------------------------
+    # -- which pod gets requests -----------------------------------------------------------------------------------
 
     def affinity(self, place: Place, value: str) -> None:
         if value == "cookie":
@@ -262,7 +262,7 @@ class Annotated:
             )
             self._note(place, what)
 
-    # -- how long and how often ------------------------------------------------------------------------------------
+    # -- timeouts and retries --------------------------------------------------------------------------------------
 
     def connect_timeout(self, place: Place, value: str) -> None:
         if seconds := self._seconds(place, value):
@@ -328,14 +328,14 @@ _KNOWN: dict[str, Callable[[Annotated, Place, str], None]] = {
 
 
 # -- canaries ----------------------------------------------------------------------------------------------------------
-# A canary has the host and paths of another object, and selects the requests that go to its own backends: those with a
-# value of a header field ("always" if none is given), else a share by weight. The header has precedence, and "never"
+# A canary has the host and paths of another object, and selects requests for its own backends: requests with a value of
+# a header field ("always" if no value is given), otherwise a share by weight. The header has precedence, and "never"
 # excludes a request from the share. Source: "Canary" in ingress-nginx's annotations.md.
 
 
 def join_canaries(fragments: Sequence[Fragment], canaries: Sequence[tuple[Fragment, Canary]]) -> list[Note]:
-    """Add canaries to the entries of `fragments`, which are none; return a note for each canary's path that no entry
-    has.
+    """Add canaries to the entries of `fragments`, which are no canaries; return a note for each path of a canary that
+    no entry has.
     """
     left_out = []
     for fragment, canary in canaries:

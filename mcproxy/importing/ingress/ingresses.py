@@ -1,4 +1,4 @@
-"""Translates all ingresses and services of the input, with their certificates and the listeners that they need."""
+"""Translates all Ingresses and multi-cluster services of the input, with the certificates and listeners they need."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ class ImportContext:
 
     clusters: Sequence[str]
     providers: Mapping[tuple[str, str], Sequence[str]]
-    """The clusters that a MultiClusterService names for a service, by namespace and name."""
+    """By namespace and name of a service: the clusters that its MultiClusterService names."""
     certificates: Mapping[tuple[str, str], str]
-    """Names of certificates, by namespace and name of their Secret."""
+    """By namespace and name of a Secret: the name of the certificate."""
     listeners: Sequence[str]
-    """The listeners named in each ingress; empty: it is on all listeners that serve Ingress."""
+    """The listeners to write in each ingress; empty: all listeners that serve Ingress."""
 
 
 def translate(found: PlacedObject, context: ImportContext) -> tuple[Fragment, Canary | None]:
-    """Return the fragment for an object, and its canary rule if it is one. Raises PlacedError for one that is left
-    out.
+    """Return the fragment for an object, and its canary rule if it is a canary. Raises PlacedError for an object that
+    is left out.
     """
     made = Fragment(found.origin, place=str(found.place.mark))
     spec = mapping(found.place, "spec")
@@ -64,7 +64,7 @@ def translate(found: PlacedObject, context: ImportContext) -> tuple[Fragment, Ca
     if tls := list(maker.tls(spec)):
         entry["tls"] = tls
     elif "redirectToTLS" in annotated.ingress:
-        del annotated.ingress["redirectToTLS"]  # without tls nothing is redirected
+        del annotated.ingress["redirectToTLS"]  # without `tls` no request is redirected
     entry.update(annotated.ingress)
     default = mapping(spec, "defaultBackend")
     if default is not None and (backend := maker.backend(default)) is not None:
@@ -98,8 +98,8 @@ class _Maker:
                 yield {**({"hosts": hosts} if hosts else {}), "certificate": certificate}
 
     def whole_rules(self, spec: Place | None) -> Iterator[dict[str, Any]]:
-        """Yield the rules and those that annotations add: a redirect of the root, and of the host with or without
-        www.
+        """Yield the rules of the object and those of annotations: a redirect of the root path, and of the host with or
+        without www.
         """
         routing = self.annotated.routing
         made = list(self.rules(spec))
@@ -117,7 +117,7 @@ class _Maker:
                 yield {"host": other, "paths": [away]}
 
     def rules(self, spec: Place | None) -> Iterator[dict[str, Any]]:
-        """Yield rules, one for each host: the object may have the paths of a host in several rules."""
+        """Yield one rule for each host; the object can have the paths of a host in several rules."""
         by_host: dict[str, list[dict[str, Any]]] = {}
         for rule in items(spec, "rules"):
             http = mapping(rule, "http")
@@ -128,7 +128,7 @@ class _Maker:
             if found:
                 by_host.setdefault(text(rule, "host"), []).extend(found)
         for host, paths in by_host.items():
-            if self.annotated.routing.regex:  # ingress-nginx has the longest first
+            if self.annotated.routing.regex:  # ingress-nginx tries the longest pattern first
                 paths.sort(key=lambda each: -len(each["path"]))
             yield {**({"host": host} if host else {}), "paths": paths}
 
@@ -180,7 +180,7 @@ class _Maker:
 
 
 def _whole(path: str) -> str:
-    """Return a pattern for whole paths: the pattern of a location of nginx matches their beginning."""
+    """Return a pattern for whole paths, because the pattern of an nginx location matches only the beginning."""
     return path if path.endswith(("$", ".*", ".*)")) else f"{path}.*"
 
 
@@ -188,7 +188,7 @@ _INGRESSES = {("networking.k8s.io/v1", "Ingress"), ("networking.karmada.io/v1alp
 _SERVICES = {("networking.karmada.io/v1alpha1", "MultiClusterService")}
 _SECRETS = {("v1", "Secret")}
 _BESIDE = {("v1", "Service"), ("v1", "Namespace"), ("networking.k8s.io/v1", "IngressClass")}
-"""Kinds that are often in the same file, and are ignored."""
+"""Kinds that are often in the same file, and that are ignored."""
 
 _LOST = "certificates that were left out are not carried over"
 
@@ -198,7 +198,7 @@ class IngressOptions:
     clusters: Sequence[str] = ()
     """The clusters of services without a MultiClusterService."""
     listeners: Sequence[str] = ()
-    """Listeners of the operator's own file; empty: listeners are created."""
+    """Names of listeners in the operator's own file; empty: listeners are created."""
 
 
 @dataclass(slots=True)
@@ -211,9 +211,9 @@ class _Read:
 def translate_all(
     found: Sequence[PlacedObject], options: IngressOptions
 ) -> tuple[list[Fragment], list[Note], Complete]:
-    """Return a fragment for each object, the notes on omissions, and a function that adds the entries that these need.
+    """Return a fragment for each object, the notes on omissions, and a function that adds the entries they need.
 
-    Raises UnusableError if there is nothing to translate.
+    Raises UnusableError if the input has no object to translate.
     """
     read = _Read()
     services = list(pairs(found))
@@ -263,7 +263,7 @@ def translate_all(
 def _certificates(
     found: Sequence[PlacedObject], wanted: Sequence[PlacedObject], read: _Read
 ) -> dict[tuple[str, str], str]:
-    """Make certificates from the Secrets that ingresses name, and return their names."""
+    """Make certificates from the Secrets that Ingresses name, and return the certificates' names."""
     named = set()
     for each in wanted:
         spec = each.place.get("spec")
@@ -292,7 +292,7 @@ def _certificates(
 
 
 def _complete(fragments: Sequence[Fragment], options: IngressOptions) -> Sequence[Fragment]:
-    """Add listeners, if none are named, and stubs of the entries that are in the operator's file."""
+    """Add listeners if the options name none, and stubs of the entries in the operator's file."""
     certificates = {each["name"] for fragment in fragments for each in fragment.sections.get("certificates", ())}
     good = [_with_certificates(fragment, certificates) for fragment in fragments]
     entries = [entry for fragment in good for entry in fragment.sections.get("ingresses", ())]
@@ -312,7 +312,7 @@ def _complete(fragments: Sequence[Fragment], options: IngressOptions) -> Sequenc
 
 
 def _with_certificates(fragment: Fragment, certificates: set[str]) -> Fragment:
-    """Return an ingress without the certificates that were left out."""
+    """Return an ingress without certificates that were left out; `certificates` are the remaining ones."""
     kept = []
     for entry in fragment.sections.get("ingresses", ()):
         tls = [each for each in entry.get("tls", ()) if each["certificate"] in certificates]

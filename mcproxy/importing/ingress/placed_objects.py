@@ -1,7 +1,7 @@
-"""Kubernetes objects with the places of their fields, so that each remark can name file, line and column.
+"""Reads Kubernetes objects with the positions of their fields, so that each note can name file, line and column.
 
-Every reader raises PlacedError for a value of another type: nothing is guessed, because the API server would have
-refused it.
+All functions raise PlacedError for a value of a wrong type: no value is guessed, because the API server would have
+refused the object.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mcproxy.importing.object_files import MAX_OBJECTS, MAX_TEXT, UnusableError,
 
 
 class PlacedError(Exception):
-    """A field cannot be used; str() says what is wrong."""
+    """A field cannot be used; the message names the fault."""
 
     def __init__(self, place: Place, what: str) -> None:
         super().__init__(what)
@@ -28,7 +28,7 @@ class PlacedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PlacedObject:
-    """One object; `place` is that of the whole object."""
+    """One object. `place`: the place of the whole object."""
 
     api_version: str
     kind: str
@@ -58,9 +58,9 @@ def _below(whole: Place, place: Place) -> str:
 
 
 def read_placed(files: Sequence[str], namespace: str) -> list[PlacedObject]:
-    """Return the objects in YAML or JSON files, `List`s opened, in order; `namespace` is that of those without one.
+    """Return the objects in YAML or JSON files in order, with the items of `List`s. `namespace`: the default.
 
-    Raises OSError; ConfigErrors, with line and column, if it is not YAML; UnusableError if it is not an object.
+    Raises OSError; ConfigErrors, with line and column, for invalid YAML; UnusableError for a value that is no object.
     """
     found: list[PlacedObject] = []
     for file in files:
@@ -103,7 +103,7 @@ def _object(place: Place, namespace: str, of_list: tuple[str, str]) -> PlacedObj
 
 
 def text(place: Place | None, key: str) -> str:
-    """Return the string under a key, "" if there is none."""
+    """Return the string value of a key, "" if absent."""
     found = place.get(key) if place is not None else None
     return _string(found) if found is not None else ""
 
@@ -117,7 +117,7 @@ def _string(place: Place) -> str:
 
 
 def integer(place: Place, key: str) -> int:
-    """Return the whole number under a key, 0 if there is none."""
+    """Return the integer value of a key, 0 if absent."""
     found = place.get(key)
     if found is None:
         return 0
@@ -127,7 +127,7 @@ def integer(place: Place, key: str) -> int:
 
 
 def mapping(place: Place | None, key: str) -> Place | None:
-    """Return the mapping under a key."""
+    """Return the mapping that is the value of a key; None if absent."""
     found = place.get(key) if place is not None else None
     if found is not None and not isinstance(found.node, Mapping):
         raise PlacedError(found, "is not a mapping")
@@ -135,7 +135,7 @@ def mapping(place: Place | None, key: str) -> Place | None:
 
 
 def items(place: Place | None, key: str) -> Iterator[Place]:
-    """Yield the mappings in the list under a key."""
+    """Yield the mappings in the list that is the value of a key."""
     for item in _list(place, key):
         if not isinstance(item.node, Mapping):
             raise PlacedError(item, "is not a mapping")
@@ -143,7 +143,7 @@ def items(place: Place | None, key: str) -> Iterator[Place]:
 
 
 def texts(place: Place | None, key: str) -> list[str]:
-    """Return the strings in the list under a key."""
+    """Return the strings in the list that is the value of a key."""
     return [_string(item) for item in _list(place, key)]
 
 

@@ -1,4 +1,4 @@
-"""Translates Karmada's MultiClusterService, and ServiceExport with ServiceImport, to exports of services."""
+"""Translates Karmada's MultiClusterService, and ServiceExport with ServiceImport, to entries of `serviceExports`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def service_providers(found: PlacedObject) -> list[str]:
 
 
 def translate_service(found: PlacedObject, clusters: Sequence[str]) -> Fragment:
-    """Return the export. Raises PlacedError for one that is left out."""
+    """Return the export. Raises PlacedError for an object that is left out."""
     made, spec = Fragment(found.origin, place=str(found.place.mark)), mapping(found.place, "spec")
     for other in others(spec, *_KNOWN):
         remark(made, found, other, "is not known to mcproxy")
@@ -74,8 +74,8 @@ def _clusters(spec: Place | None, key: str, older: str) -> list[str]:
 
 
 # -- ServiceExport and ServiceImport of one service, with their policies ----------------------------------------------
-# In Karmada's control plane a policy propagates the ServiceExport to the clusters that have the service, and the
-# ServiceImport to those that use it, which get the Service `derived-NAME`. Source: karmada
+# In Karmada's control plane, policies propagate the ServiceExport to the clusters that have the service, and the
+# ServiceImport to the clusters that use it, which get the Service `derived-NAME`. Source: karmada
 # `pkg/controllers/multiclusterservice`, `docs/userguide/service/multi-cluster-service-with-native-svc-access`.
 
 _VERSIONS = ("multicluster.x-k8s.io/v1alpha1", "multicluster.x-k8s.io/v1beta1")
@@ -85,12 +85,12 @@ POLICIES = {("policy.karmada.io/v1alpha1", f"{scope}PropagationPolicy") for scop
 
 
 def is_kind(found: PlacedObject, kinds: set[tuple[str, str]]) -> bool:
-    """Whether an object is of one of these kinds, with their versions."""
+    """Whether an object has one of these kinds and versions."""
     return (found.api_version, found.kind) in kinds
 
 
 def pairs(found: Sequence[PlacedObject]) -> Iterator[tuple[PlacedObject, PlacedObject]]:
-    """Yield each ServiceImport with the ServiceExport of its name."""
+    """Yield each ServiceExport with the ServiceImport of the same name."""
     exports = {(each.namespace, each.name): each for each in found if is_kind(each, EXPORTS)}
     for each in found:
         if is_kind(each, IMPORTS) and (each.namespace, each.name) in exports:
@@ -100,7 +100,7 @@ def pairs(found: Sequence[PlacedObject]) -> Iterator[tuple[PlacedObject, PlacedO
 def translate_import(
     exported: PlacedObject, imported: PlacedObject, policies: Sequence[PlacedObject], clusters: Sequence[str]
 ) -> Fragment:
-    """Return the export; `clusters`: all of them. Raises PlacedError for one that is left out."""
+    """Return the export. `clusters`: all clusters. Raises PlacedError for an object that is left out."""
     made, spec = Fragment(imported.origin, place=str(imported.place.mark)), mapping(imported.place, "spec")
     for other in others(spec, "type", "ports", "ips", "sessionAffinity", "sessionAffinityConfig"):
         remark(made, imported, other, "is not carried over: it is as the exported Service has it")

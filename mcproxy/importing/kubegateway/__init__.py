@@ -1,1 +1,1 @@
-"""KubeGateway's UpstreamCluster (proxy.kubegateway.io/v1alpha1). Source of its behaviour: its code, release 0.4."""
+"""Translates KubeGateway's UpstreamCluster (proxy.kubegateway.io/v1alpha1). Source: KubeGateway's code, release 0.4."""

@@ -1,9 +1,9 @@
 """Translates KubeGateway's dispatch policies, and the flow control schemas that they name.
 
-In both the first policy with a matching rule applies, and only that one. So a rule that matches fewer requests than in
-KubeGateway leaves the others to later policies. That is accepted if those have the same limit and endpoints, or refuse;
-else the rule is carried over as KubeGateway runs it. A rule that cannot be carried over becomes a policy that rejects,
-so that its requests do not fall through either.
+In KubeGateway and mcproxy, only the first policy with a matching rule applies. So if a rule matches fewer requests than
+in KubeGateway, the other requests fall through to later policies. This is accepted if those policies have the same
+limit and endpoints, or refuse; otherwise the rule is carried over as KubeGateway runs it. A rule that cannot be carried
+over becomes a policy that rejects, so that its requests do not fall through either.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STRATEGIES = ("", "local", "globalAllocate", "globalCount")
 
 
 class ImportedFlowControls:
-    """The flow controls of one UpstreamCluster; their names begin with the cluster's, to be unique in the file."""
+    """The flow controls of one UpstreamCluster; their names begin with the cluster's name, to be unique in the file."""
 
     def __init__(self, fragment: Fragment, cluster: str) -> None:
         self._fragment = fragment
@@ -33,7 +33,7 @@ class ImportedFlowControls:
         self._refusing: set[str] = set()
 
     def translate(self, spec: Fields) -> None:
-        """Add them to the fragment. Raises UnusableError for values that KubeGateway would not accept either."""
+        """Add the flow controls to the fragment. Raises UnusableError for values that KubeGateway would refuse too."""
         written = spec.fields("flowControl")
         for other in written.others("flowControlSchemas"):
             self._fragment.note(other, "is not known to mcproxy")
@@ -50,7 +50,7 @@ class ImportedFlowControls:
                 self._fragment.add("flowControls", entry)
 
     def leave_out_unused(self, used: Collection[str]) -> None:
-        """Remove the flow controls that no policy names from the fragment: mcproxy warns of them."""
+        """Remove the flow controls that no policy names, because mcproxy would warn of them."""
         for schema, name in self._names.items():
             if name not in used and schema not in self._refusing:
                 what = f'"{schema}" is left out: no policy refers to it'
@@ -99,12 +99,12 @@ class ImportedFlowControls:
 
 
 def _refuses(entry: dict[str, Any]) -> bool:
-    """Return whether a flow control refuses every request: mcproxy has no bucket that is always empty."""
+    """Return whether a flow control refuses every request; mcproxy has no bucket that is always empty."""
     return entry.get("max") == 0 or entry.get("burst") == 0 or entry.get("qps") == 0
 
 
 def _part(name: str) -> str:
-    """Return the part of a name that is valid in mcproxy; the number before it makes it unique."""
+    """Return the part of a name that is valid in mcproxy; a number before it makes the result unique."""
     text = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in name[:40])
     return text.strip("._-") or "schema"
 
@@ -125,7 +125,7 @@ _HERE = {
 
 @dataclass(frozen=True, slots=True)
 class RejectAnswer:
-    """The answer of a policy that refuses requests."""
+    """The response of a policy that refuses requests."""
 
     code: int
     message: str
@@ -136,13 +136,13 @@ class RejectAnswer:
 
 @dataclass(frozen=True, slots=True)
 class _Treatment:
-    """The treatment of the requests of a policy: limit, endpoints, logging."""
+    """The settings for the requests of a policy: limit, endpoints, logging."""
 
     keys: Mapping[str, Any]
     reject: RejectAnswer | None
 
     def is_least_of(self, others: Sequence[_Treatment]) -> bool:
-        """Return whether none of `others` gives a request more: another limit, or other endpoints."""
+        """Return whether none of `others` allows a request more, by another limit or other endpoints."""
         return all(other.reject is not None or self._limits() == other._limits() for other in others)
 
     def _limits(self) -> tuple[Any, Any]:
@@ -160,7 +160,7 @@ class Policies:
         logging: str,
         mode: Mode | None,
     ) -> None:
-        """`endpoints` are mcproxy's names of endpoints by KubeGateway's; `logging` is the cluster's log mode.
+        """`endpoints`: mcproxy's names of endpoints by KubeGateway's names. `logging`: the cluster's log mode.
 
         `mode` applies to every rule; None: AS_WRITTEN if no request gets more by it, else AS_RUN.
         """
@@ -171,7 +171,7 @@ class Policies:
         self._mode = mode
 
     def translate(self, spec: Fields) -> list[dict[str, Any]]:
-        """Return the policies, at least one, because a server without policies lets every request pass."""
+        """Return at least one policy, because a server without policies lets every request pass."""
         found: list[dict[str, Any]] = []
         written = list(spec.items("dispatchPolicies"))
         treatments = [self._treatment(policy) for policy in written]
@@ -203,7 +203,7 @@ class Policies:
         return found
 
     def _rules(self, policy: Fields, mode: Mode) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Return rules, and rules for requests that must be refused because their rule cannot be expressed."""
+        """Return the rules, and rules for requests that must be refused because their rule cannot be expressed."""
         rules: list[dict[str, Any]] = []
         refused: list[dict[str, Any]] = []
         for rule in policy.items("rules"):

@@ -1,17 +1,17 @@
 """Translates rules of KubeGateway's dispatch policies.
 
-Both have the same lists, and differ where KubeGateway's matcher (pkg/apis/proxy/v1alpha1/evaluation_helpers.go) differs
-from its API documentation:
+KubeGateway's rules have the same lists as mcproxy's. They differ where KubeGateway's matcher
+(pkg/apis/proxy/v1alpha1/evaluation_helpers.go) differs from its API documentation. In the matcher:
 
-- a list of two or more inverted items matches everything there, since each name differs from one of them;
-- an inverted user group matches everybody there, since every user has some other group (system:authenticated);
-- an inverted item with a trailing star, and an inverted `*/subresource`, exclude nothing there;
-- trailing stars are patterns in users and nonResourceURLs only; mcproxy has them in userGroups and resourceNames too,
-  where KubeGateway takes them literally;
-- items that match nothing there (a verb in capitals, `pods/*`) are errors of mcproxy's.
+- a list of two or more inverted items matches every value, because each value differs from one of the items;
+- an inverted user group matches every user, because each user has another group too (system:authenticated);
+- an inverted item with a trailing star, and an inverted `*/subresource`, exclude no value;
+- trailing stars are patterns only in users and nonResourceURLs; mcproxy has them in userGroups and resourceNames too,
+  in which KubeGateway takes them literally;
+- some items match no value (a verb in capitals, `pods/*`), which are errors in mcproxy.
 
-So a rule is carried over AS_WRITTEN, as the API documents it, which never matches more than the matcher does; or
-AS_RUN, which matches what the matcher does.
+So a rule is carried over AS_WRITTEN (as the API documents it), which never matches more than the matcher does, or
+AS_RUN, which matches the same requests as the matcher.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ _PATTERNS = frozenset(("users", "nonResourceURLs"))
 
 @dataclass(slots=True)
 class Translation:
-    """A translated rule; None if it matches nothing, or cannot be expressed.
+    """A translated rule; the rule is None if it matches no request, or cannot be expressed.
 
-    `differing` are its inverted lists that match more in KubeGateway than documented: AS_WRITTEN excludes their items,
-    AS_RUN matches everything. `refused`: it matches some requests that cannot be expressed, so all requests that it may
+    `differing`: inverted lists that match more in KubeGateway than documented; AS_WRITTEN excludes their items, AS_RUN
+    matches every value. `refused`: the rule matches some requests that cannot be expressed, so all requests that it may
     match must be refused.
     """
 
@@ -82,7 +82,7 @@ def translate(rule: Fields, mode: Mode) -> Translation:
     accounts = _service_accounts(rule, made)
     names_users = bool(rule.texts("users") or list(rule.items("serviceAccounts")))
     if names_users and not lists["users"] and not accounts:
-        return made  # it names only users that cannot exist: without users it would match all
+        return made  # the rule names only users that cannot exist; without these it would match all users
     if any(lists[key] is _NOTHING for key in ("verbs", "userGroups")) or not lists["verbs"]:
         return made
     if not (lists["apiGroups"] and lists["resources"]) or lists["resourceNames"] is _NOTHING:
@@ -107,13 +107,13 @@ class _List:
     made: Translation
 
     def items(self, written: Sequence[str]) -> list[str] | None:
-        """Return the list; None if it matches nothing, [] if it was empty."""
+        """Return the list; None if it matches no value, [] if it was empty."""
         if not written:
             return []
         if "*" in written:
             return ["*"]
         plain = [item for item in dict.fromkeys(written) if not item.startswith("-")]
-        if plain:  # inverted items in the same list are ignored by both
+        if plain:  # KubeGateway and mcproxy ignore inverted items in the same list
             return self._plain(plain)
         inverted = list(dict.fromkeys(written))
         if self.kind is Kind.URL:

@@ -1,4 +1,4 @@
-"""Translates an UpstreamCluster to a cluster, a server with its policies, and the entries that these need."""
+"""Translates an UpstreamCluster to a cluster, a server with its policies, and the other entries that they need."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))  # strconv.ParseBool
 
 @dataclass(frozen=True, slots=True)
 class KubeGatewayOptions:
-    """The settings that are not in the objects, but in the flags of the kube-gateway processes."""
+    """The settings that are in the flags of the kube-gateway processes instead of the objects."""
 
     bind: str = "0.0.0.0:6443"
     certificate: tuple[bytes, bytes] | None = None
-    """PEM of the chain and the key that clusters without a serving certificate use."""
+    """PEM of the chain and the key for clusters without a serving certificate."""
     client_ca: bytes = b""
-    """PEM of the authorities that clusters without clientCAData use."""
+    """PEM of the authorities for clusters without clientCAData."""
     mode: Mode | None = None
-    """How inverted lists are carried over; None: AS_WRITTEN if no request gets more by it, else AS_RUN."""
+    """The mode for inverted lists; None: AS_WRITTEN if no request gets more by it, else AS_RUN."""
 
 
 def translate(found: Object, options: KubeGatewayOptions) -> Fragment:
-    """Return the fragment for an UpstreamCluster. Raises UnusableError for one that cannot be used."""
+    """Return the fragment for an UpstreamCluster. Raises UnusableError if it cannot be used."""
     return _Translator(found, options).fragment()
 
 
 def listener(fragments: Sequence[Fragment], options: KubeGatewayOptions) -> Fragment:
-    """Return the listener of all the servers, with the certificates of all."""
+    """Return the listener for all servers, with all their certificates."""
     made = Fragment(f"listener {LISTENER}")
     names = [entry["name"] for each in fragments for entry in each.sections.get("certificates", ())]
     if options.certificate is not None:
@@ -191,7 +191,7 @@ class _Translator:
         )
 
     def _server_names(self, serving: Fields) -> list[str]:
-        """Return the server names for requests to the cluster: its own name and serverNames, all exact."""
+        """Return the exact server names for requests to the cluster: the cluster's name and serverNames."""
         found: dict[str, None] = {}
         given = [("metadata.name", self._name), *((serving.at("serverNames"), n) for n in serving.texts("serverNames"))]
         for where, written in given:
@@ -221,7 +221,7 @@ class _Translator:
             self._made.note(serving.at("certData"), what)
 
     def _authentication(self, serving: Fields) -> None:
-        """Add the authenticators that KubeGateway has for every cluster: client certificates and TokenReview."""
+        """Add the authenticators that KubeGateway uses for every cluster: client certificates and TokenReview."""
         authorities = serving.data("clientCAData") or self._options.client_ca
         entry: dict[str, Any] = {"name": self._name}
         if authorities:
@@ -242,7 +242,7 @@ class _Translator:
         return mode
 
     def _denied(self) -> RejectAnswer | None:
-        """Return the refusal if the feature gate DenyAllRequests is on; the other gates are reported."""
+        """Return the refusal if the feature gate DenyAllRequests is on; report the other gates."""
         annotations = self._object.fields.fields("metadata").fields("annotations")
         written = annotations.text(_FEATURE_GATES)
         gates: dict[str, str] = {}
@@ -264,9 +264,9 @@ class _Translator:
 
 
 def translate_all(objects: Iterable[Object], options: KubeGatewayOptions) -> tuple[list[Fragment], list[Note]]:
-    """Return a fragment for each UpstreamCluster, and notes on omissions: other kinds, and unusable objects.
+    """Return a fragment for each UpstreamCluster, and notes on omissions (other kinds and unusable objects).
 
-    Raises UnusableError if there is no UpstreamCluster at all.
+    Raises UnusableError if there is no UpstreamCluster.
     """
     fragments: dict[str, Fragment] = {}
     left_out: list[Note] = []

@@ -42,7 +42,7 @@ _OF_KIND = {(kind.group, kind.resource): kind for kind in FollowedKind}
 
 
 class ClusterViews:
-    """Makes views; remembers which caches have caught up with their cluster since this process started."""
+    """Makes the `ClusterView`s; remembers which caches have synced with their cluster since this process started."""
 
     def __init__(
         self,
@@ -67,8 +67,8 @@ class ClusterViews:
     def view(self, cluster: str, key: ServiceKey, *, multicluster: bool) -> ClusterView:
         """Return the known state of a service in a cluster.
 
-        `multicluster`: whether to read ServiceExports and ServiceImports. State that was restored from a file and not
-        confirmed by the cluster since counts as unknown: it may be older than the objects derived from it.
+        `multicluster`: whether to read ServiceExports and ServiceImports. State restored from a file counts as unknown
+        until the cluster confirms it, because it can be older than the objects derived from it.
         """
         if not self.is_known(cluster, key.namespace, multicluster=multicluster):
             away = self._unreachable.seconds(cluster, key.namespace)
@@ -132,7 +132,7 @@ class ClusterViews:
         return lacks_families(self._refusal(place))
 
     def place(self, cluster: str, kind: FollowedKind, namespace: str, name: str) -> ObjectKey | None:
-        """Return the key of an object of a kind; None if the cluster does not serve the kind."""
+        """Return the key of an object; None if the cluster does not serve its kind."""
         resource = self._caches.resource(cluster, kind)
         if resource is None:
             return None
@@ -147,7 +147,7 @@ class ClusterViews:
         return Observed(item.uid, item.version, is_ours(place.resource, item.labels), item)
 
     def holder(self, place: ObjectKey) -> ServiceKey | None:
-        """Return the service from which an object of ours in a cluster is derived."""
+        """Return the service from which mcproxy derived an object of a cluster."""
         kind = _OF_KIND[place.group, place.resource]
         item = self._caches.get(kind, ClusterServiceKey(place.cluster, place.namespace, place.name))
         return None if item is None else source_of(place.resource, place.namespace, item.labels)
@@ -158,15 +158,15 @@ class ClusterViews:
         return self._caches.get(FollowedKind.EXPORTS, place) is not None
 
     def is_followed(self, cluster: str, namespace: str) -> bool:
-        """Whether changes of endpoints in a namespace of a cluster arrive; otherwise the last known state is used."""
+        """Whether the caches follow the endpoints of a namespace of a cluster, or only keep the last known state."""
         return self._caches.state(cluster, FollowedKind.SLICES, namespace).followed
 
     def cause(self, cluster: str, namespace: str) -> str:
-        """Return why changes of endpoints in a namespace of a cluster do not arrive."""
+        """Return why the caches do not follow the endpoints of a namespace of a cluster."""
         return self._caches.state(cluster, FollowedKind.SLICES, namespace).cause
 
     def away_since(self, cluster: str, namespace: str) -> WallSeconds | None:
-        """Return the date since which a source of `serviceExports` has not been followed; None for any other."""
+        """Return when a source of `serviceExports` was last followed; None if it is followed or is no such source."""
         return self._unreachable.since(cluster, namespace)
 
     def known(self, cluster: str, namespaces: Collection[str], *, multicluster: bool) -> object:
@@ -199,7 +199,7 @@ def _json(item: CachedObject | None) -> bytes | None:
 
 # -- ids of clusters ------------------------------------------------------------------------------------------
 #
-# The ids of the clusters of `serviceDiscovery` in their clusterset, from their ClusterProperties. No I/O.
+# The ids of the clusters of `serviceDiscovery` in their clusterset, read from their ClusterProperties. No I/O.
 
 
 class ClusterIdentities:
@@ -236,12 +236,12 @@ class ClusterIdentities:
         return [each for each in was if self.id_of(each) != was[each]]
 
     def id_of(self, cluster: str) -> str:
-        """Return the id of a cluster; "" outside of the clusterset, where its name is its id."""
+        """Return the id of a cluster; "" if it is not in the clusterset: then its name serves as its id."""
         found = self._found.get(cluster)
         return "" if found is None else found.id
 
     def figures(self) -> list[dict[str, Any]]:
-        """Return for JSON: the id of each cluster, and why it is not the one that the cluster claims."""
+        """Return for JSON: the id of each cluster, and the reason if it differs from the id that the cluster claims."""
         return [
             {"cluster": name, "id": each.id, "clusterset": each.clusterset, "problem": each.problem}
             for name, each in sorted(self._found.items())
@@ -259,9 +259,9 @@ class ClusterIdentities:
 
 # -- sources that cannot be reached ---------------------------------------------------------------------------
 #
-# Since when sources have not been followed, and with `unreachable: Remove` when their time is up. No I/O.
+# How long each source has been unreachable, and with `unreachable: Remove` the timers of the removal. No I/O.
 #
-# Durations are measured by the reactor's clock, so that a jump of the wall clock removes nothing.
+# The reactor's clock measures the durations, so that a jump of the wall clock removes no endpoints.
 
 
 _Source = tuple[str, str]
@@ -269,19 +269,19 @@ _Source = tuple[str, str]
 
 
 class UnreachableSources:
-    """The namespaces of clusters whose endpoints are the last known ones."""
+    """The sources (namespaces of clusters) that are not followed: their last known endpoints are used."""
 
     def __init__(self, clock: IReactorTime, mark: Callable[[Iterable[ServiceKey]], None]) -> None:
-        """`mark` is called with the services of a source when their allowed time is over, or the source is back."""
+        """`mark` is called with the services of a source when their allowed time ends or the source is back."""
         self._clock = clock
         self._mark = mark
         self._services: dict[_Source, list[tuple[ServiceKey, float]]] = {}
-        """The exports of each source, and for how long (seconds) it may be away; 0: for ever."""
+        """The exports of each source, and the seconds for which the source may be unreachable; 0: without limit."""
         self._since: dict[_Source, tuple[float, WallSeconds]] = {}
         self._timers: dict[tuple[str, str, float], IDelayedCall] = {}
 
     def update(self, exports: Exports) -> None:
-        """Follow a configuration."""
+        """Apply a configuration."""
         self._services = {}
         for key in exports:
             for each in exports.of(key):
@@ -291,7 +291,7 @@ class UnreachableSources:
             self._forget(source)
 
     def check(self, cluster: str, is_followed: Callable[[str, str], bool]) -> None:
-        """Check whether the sources in a cluster are followed."""
+        """Check which sources of a cluster are followed; start or end their timers."""
         for source, services in self._services.items():
             if source[0] != cluster:
                 continue
@@ -324,7 +324,7 @@ class UnreachableSources:
         return 0.0 if found is None else self._clock.seconds() - found[0]
 
     def since(self, cluster: str, namespace: str) -> WallSeconds | None:
-        """Return the date since which a source has not been followed."""
+        """Return when a source ceased to be followed; None if it is followed."""
         found = self._since.get((cluster, namespace))
         return None if found is None else found[1]
 
@@ -347,8 +347,8 @@ class UnreachableSources:
 # The ids of the clusters of a clusterset, by ClusterProperties of about.k8s.io (KEP-2149). Pure.
 #
 # An id names a cluster in labels of EndpointSlices, in the status of ServiceImports and in DNS names
-# (``HOSTNAME.ID.SERVICE.NAMESPACE.svc.clusterset.local``). So no cluster gets an id that another cluster has or claims:
-# of two clusters that claim the same id neither gets it.
+# (``HOSTNAME.ID.SERVICE.NAMESPACE.svc.clusterset.local``). So no cluster gets an id that another cluster has or claims.
+# If two clusters claim the same id, neither gets it.
 
 
 class ClusterSetIdentity(NamedTuple):
@@ -356,9 +356,9 @@ class ClusterSetIdentity(NamedTuple):
 
     id: str
     clusterset: str = ""
-    """The clusterset of which it claims to be a member; "" if it claims none."""
+    """The clusterset of which the cluster claims to be a member; "" if it claims none."""
     problem: str = ""
-    """Why its id is not the one that it claims, in one line."""
+    """Why the id differs from the one that the cluster claims, in one line."""
 
 
 class _Spec(msgspec.Struct):
@@ -378,10 +378,10 @@ def read_property(data: bytes) -> str:
 
 
 def identities(claims: Mapping[str, tuple[str, str]], names: frozenset[str]) -> dict[str, ClusterSetIdentity]:
-    """Return the identity of each cluster; the id is the cluster's name where no claim can be accepted.
+    """Return the identity of each cluster; a cluster without an acceptable claim gets its name as its id.
 
-    `claims`: by name, the values of `cluster.clusterset.k8s.io` and `clusterset.k8s.io`; "" for none. `names`: the
-    names of all clusters of the configuration. An id has to be a DNS label (mcs-api, ClusterStatus).
+    `claims`: by cluster name, the values of `cluster.clusterset.k8s.io` and `clusterset.k8s.io`; "" if there is none.
+    `names`: the names of all clusters of the configuration. An id has to be a DNS label (mcs-api, ClusterStatus).
     """
     claimed = Counter(claim for claim, _ in claims.values())
     taken = {label_value(name): name for name in names}

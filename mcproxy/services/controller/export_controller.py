@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 log = Logger(__name__)
 
-_PRUNE = 30.0  # seconds between two removals of state that is not needed any more
+_PRUNE = 30.0  # seconds between two removals of unneeded state
 
 
 class ExportController:
@@ -60,7 +60,7 @@ class ExportController:
         self._targets: dict[str, WritableCluster] = {}
         self._state = DesiredState(self._views.holder)
         self._confirmed: dict[str, object] = {}
-        #: the objects of ours in each cluster when a service was computed; None: the cluster was unknown then
+        #: the managed objects in each cluster when a service was computed; None: the cluster's state was unknown then
         self._considered: dict[ServiceKey, dict[str, frozenset[tuple[FollowedKind, str]] | None]] = {}
         self._derived: dict[tuple[str, str], ServiceKey] = {}  # by the name of the object derived from a service
         self._ownerless: set[ServiceKey] = set()  # services with objects that wait for their owner
@@ -75,10 +75,10 @@ class ExportController:
     def update(
         self, exports: Exports, clusters: Mapping[str, LiveCluster], leases: Mapping[str, LeaseName] = {}
     ) -> None:
-        """Follow a configuration; `clusters`: the clusters to write to, by name, each returned as it is in force.
+        """Apply a configuration. `clusters`: the clusters to write to, by name; each function returns the current one.
 
-        `leases`: of the clusters that the configuration writes to; others keep their Lease until no object of ours
-        remains.
+        `leases`: the Leases of the clusters that the configuration writes to. Other clusters keep their Lease until
+        they have no managed objects.
         """
         self._exports = exports
         moved = {name for name, where in leases.items() if name in self._targets and self._targets[name].where != where}
@@ -129,17 +129,17 @@ class ExportController:
         await gatherResults([Deferred.fromCoroutine(target.retire()) for target in targets])
 
     def on_prune(self, notify: Callable[[], None]) -> None:
-        """Call `notify` periodically, to re-check what no event announces."""
+        """Call `notify` periodically, because some changes cause no event."""
         self._settled = notify
 
     def leftovers(self) -> Mapping[str, Collection[str]]:
-        """Return the namespaces of each cluster that have objects of ours: they are followed until none is left."""
+        """Return the namespaces of each cluster with managed objects: they are followed until they have none."""
         return {cluster: self._own.namespaces(cluster) for cluster in self._caches.clusters}
 
     # -- what changes (caches.ServiceListener) ------------------------------------------------------------------------
 
     def services_changed(self, keys: Collection[ClusterServiceKey]) -> None:
-        """Objects of these Services have changed."""
+        """Recompute the exports that depend on these Services, whose objects have changed."""
         self._cluster_objects_changed([place for place in keys if not place.namespace])
         for place in keys:
             if not place.namespace:
@@ -150,7 +150,7 @@ class ExportController:
             self._mark(key for key in names if key is not None and self._is_tracked(key))
 
     def _cluster_objects_changed(self, places: Collection[ClusterServiceKey]) -> None:
-        """Namespaces or ClusterProperties have changed."""
+        """Recompute the exports that depend on these changed Namespaces and ClusterProperties."""
         exports = self._exports
         if exports is None or not places:
             return
@@ -170,7 +170,7 @@ class ExportController:
             self._mark([key for key in self._tracked() if not self._clusters_of(key).isdisjoint(renamed)])
 
     def cluster_changed(self, cluster: str) -> None:
-        """The state of a cluster's caches has changed: re-check the services that are read from or written to it."""
+        """Re-check the services that a cluster exports or imports, because the state of its caches has changed."""
         exports = self._exports
         if exports is None:
             return
@@ -179,7 +179,7 @@ class ExportController:
         self._refresh_identities(exports)
         keys = [key for key in self._tracked() if cluster in self._clusters_of(key)]
         known = self._views.known(cluster, {key.namespace for key in keys}, multicluster=self._is_multicluster(cluster))
-        if self._confirmed.get(cluster) != known:  # otherwise it only went away or came back
+        if self._confirmed.get(cluster) != known:  # otherwise the cluster only became unreachable or reachable again
             self._confirmed[cluster] = known
             self._mark(keys)
         self._unreachable.check(cluster, self._views.is_followed)
@@ -192,25 +192,25 @@ class ExportController:
             target.writer.wake()
 
     def _leads_changed(self, cluster: str, leads: bool) -> None:
-        """This process has become the leader for a cluster, or has ceased to be."""
+        """Compare all services with a cluster for which this process has become the leader."""
         if not leads:
             return
         for key in {*self._state, *self._own}:
             self._turns.compare(key, cluster)
 
     def write_ended(self, key: ServiceKey, succeeded: bool) -> None:
-        """A write of a service has ended."""
+        """Schedule the next comparison of a service after a write has ended."""
         if self._stopped:
             return
         if succeeded:
             self._turns.recheck(key)
         else:
-            self._mark((key,))  # the status may contain the reason of the refusal
+            self._mark((key,))  # the status of the objects can contain the reason of the refusal
         if key in self._ownerless:
             self._turns.compare(key)
 
     def _refusal(self, place: ObjectKey) -> str:
-        """Return why a cluster has refused an object; "" if it has not, or was not asked."""
+        """Return why a cluster has refused an object; "" if it has not, or has not received a request."""
         target = self._targets.get(place.cluster)
         return "" if target is None else target.writer.problems.of(place)
 
@@ -290,9 +290,9 @@ class ExportController:
     def _write(self, key: ServiceKey, clusters: set[str] | None) -> None:
         """Compare a service with the objects in clusters, and queue the differences where this process leads.
 
-        A cluster, and objects of ours in it, may have become known since the service was computed: while the service
-        was throttled, or before `caches` reported it. An object that the computation did not see is not deleted: it may
-        be wanted.
+        The caches may have learned of a cluster or of managed objects since the service was computed: while the service
+        was throttled, or before `caches` reported the change. An object that the computation did not see is not
+        deleted, because it may be wanted.
         """
         part = self._state.part(key)
         self._ownerless.discard(key)
@@ -326,7 +326,7 @@ class ExportController:
                 if place_of_own is None or place_of_own in observed or (kind, object_name) not in own:
                     continue
                 if self._state.owner(place_of_own) not in (None, key) or self._state.is_for(place_of_own, key):
-                    kept.add(place_of_own)  # of this service or another
+                    kept.add(place_of_own)  # this service or another one wants it
                 seen = self._views.observe(place_of_own)
                 if seen is not None:
                     observed[place_of_own] = seen
@@ -342,7 +342,7 @@ class ExportController:
             target.writer.write(key, changes(wanted, observed, mutations, wall, owners))
 
     def _note_foreign(self, target: WritableCluster, key: ServiceKey, places: Collection[ObjectKey]) -> None:
-        """Note the foreign objects in the way: their deletion need not cause an event."""
+        """Note the foreign objects with wanted names for periodic re-checks: their deletion can go without an event."""
         target.foreign.keep(key, places)
         for place in places:
             if target.foreign.note(key, place, "a foreign object has the name of one of ours: it is not changed"):
@@ -351,7 +351,7 @@ class ExportController:
                 self._problem_log.tell(ExportProblem(key, ProblemKind.FOREIGN_OBJECT, place.cluster, "", message))
 
     def _prune(self) -> None:
-        """Drop state that is not needed any more, and re-check what no event announces."""
+        """Drop unneeded state, and re-check the foreign objects."""
         self._pruning = self._clock.callLater(_PRUNE, self._prune)
         self._derived = {name: key for name, key in self._derived.items() if self._is_tracked(key)}
         self._considered = {key: found for key, found in self._considered.items() if self._is_tracked(key)}
@@ -360,7 +360,7 @@ class ExportController:
                 self._turns.compare(key, target.name)
         if self._targets:
             name = next(iter(self._targets))
-            target = self._targets[name] = self._targets.pop(name)  # one cluster each time, in turn
+            target = self._targets[name] = self._targets.pop(name)  # each call handles one cluster, in rotation
             target.writer.mutations.prune(lambda place: self._views.observe(_without_status(place)) is not None)
         self._settled()
 
@@ -371,7 +371,7 @@ class ExportController:
         return self._state.problems()
 
     def figures(self) -> dict[str, Any]:
-        """Return for JSON: the exports, who writes them, and their problems."""
+        """Return for JSON: the exports, the leader of each target cluster, and the problems."""
         shown = figures(self._state, self._exports, self._views, self._targets, self._parts.identity)
         return {**shown, "clusterIds": self._identities.figures()}
 

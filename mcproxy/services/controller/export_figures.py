@@ -1,4 +1,4 @@
-"""Exported services in the status document: bounded, the worst first."""
+"""Lists exported services and their problems for the status document: those with most problems first, bounded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = Logger(__name__)
 
 _MOST_FIGURES = 1000
-"""Maximum of listed services, and of listed problems; further ones are only counted."""
+"""Maximum of listed services and of listed problems; the totals count all."""
 
 
 def figures(
@@ -105,18 +105,18 @@ def _target(name: str, target: WritableCluster, identity: str) -> dict[str, Any]
     }
 
 
-# -- lines of problems ----------------------------------------------------------------------------------------
+# -- the log of problems --------------------------------------------------------------------------------------
 #
-# One log line for each problem of an exported service when it begins, however often it is computed. No I/O.
+# One log line for each problem of an exported service, when the problem begins. No I/O.
 
 
 _MOST_LINES = 30
 _LINES_PERIOD = 60.0
-"""Maximum of lines in that time: anyone who can write to a source cluster can cause any number of problems."""
+"""At most `_MOST_LINES` log lines in these seconds: writers of a source cluster can cause any number of problems."""
 
 
 class ProblemLog:
-    """The problems that were logged, by service."""
+    """Logs the new problems of each service, and remembers them."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now

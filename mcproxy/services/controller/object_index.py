@@ -1,6 +1,6 @@
-"""The objects of ours in each cluster, by the service from which they are derived. No I/O.
+"""Indexes the objects that mcproxy manages in each cluster by the service from which they are derived. No I/O.
 
-The caches report a changed Service of a cluster; this index maps it to the exported services concerned.
+The caches report a changed Service of a cluster; the index returns the exported services that it concerns.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from mcproxy.services.service_caches import ServiceCaches
 
 Found = tuple[ServiceKey, FollowedKind, str]
-"""The service from which an object is derived, its kind and its name."""
+"""A managed object: the service from which it is derived, its kind and its name."""
 
 _KINDS = (FollowedKind.SERVICES, FollowedKind.IMPORTS)
 
 
 class ManagedObjects:
-    """The objects of ours in all clusters."""
+    """The objects that mcproxy manages in all clusters."""
 
     def __init__(self, caches: ServiceCaches) -> None:
         self._caches = caches
@@ -35,7 +35,7 @@ class ManagedObjects:
         self._of: dict[ServiceKey, dict[str, Counter[tuple[FollowedKind, str]]]] = {}
 
     def reindex(self, place: ClusterServiceKey) -> Collection[ServiceKey]:
-        """Re-index a Service of a cluster; return the services that have, or had, objects of ours there."""
+        """Re-index a Service of a cluster; return the exported services of its present and former managed objects."""
         before = self._at.get(place, frozenset())
         now = frozenset(self._found(place))
         if now:
@@ -65,11 +65,11 @@ class ManagedObjects:
         return {source for place in places for source in self.reindex(place)}
 
     def clusters(self, source: ServiceKey) -> Collection[str]:
-        """Return the clusters with objects of ours derived from a service."""
+        """Return the clusters with managed objects derived from a service."""
         return self._of.get(source, {}).keys()
 
     def of(self, source: ServiceKey, cluster: str) -> Collection[tuple[FollowedKind, str]]:
-        """Return kind and name of the objects of ours in a cluster that are derived from a service."""
+        """Return the kind and name of each managed object of a cluster that is derived from a service."""
         return self._of.get(source, {}).get(cluster, {}).keys()
 
     def __contains__(self, source: ServiceKey) -> bool:
@@ -79,7 +79,7 @@ class ManagedObjects:
         return iter(tuple(self._of))
 
     def namespaces(self, cluster: str) -> Collection[str]:
-        """Return the namespaces of a cluster that have objects of ours."""
+        """Return the namespaces of a cluster that have managed objects."""
         return {source.namespace for source, clusters in self._of.items() if cluster in clusters}
 
     def _found(self, place: ClusterServiceKey) -> Iterator[Found]:
@@ -92,7 +92,7 @@ class ManagedObjects:
                 yield from _own(FollowedKind.SLICES, item)
 
     def _places(self, cluster: str, kind: FollowedKind, item: CachedObject) -> set[ClusterServiceKey]:
-        """Return the Services of the cluster under which the caches have an object."""
+        """Return the Services of the cluster by which the caches index an object."""
         if kind is not FollowedKind.SLICES:
             return {ClusterServiceKey(cluster, item.namespace, item.name)}
         names = {item.labels.get(label) for label in (SERVICE_NAME, MCS_SERVICE_NAME)}
@@ -105,22 +105,22 @@ def _own(kind: FollowedKind, item: CachedObject) -> Iterator[Found]:
         yield source, kind, item.name
 
 
-# -- ServiceExports that count --------------------------------------------------------------------------------
+# -- the quota of ServiceExports ------------------------------------------------------------------------------
 #
-# The quota of services that one cluster may export by ServiceExports: without it, one cluster could fill all others.
+# The quota limits the ServiceExports of each cluster, so that no cluster can fill the other ones. No I/O.
 #
 # A discovered service takes a ServiceImport and a Service with an address in every cluster of the clusterset, and a
-# cluster has about 4,096 addresses for Services. Services that `serviceExports` of the configuration names are not
-# counted. No I/O.
+# cluster has about 4,096 addresses for Services. The quota does not count services of the configuration's
+# `serviceExports`.
 
 
 _NEWEST = float("inf")
 
 
 class ExportQuota:
-    """The ServiceExports of one cluster that are within the quota: the oldest ones; of equal age, by name.
+    """Selects the ServiceExports of one cluster that are within its quota: the oldest ones, and of equal age by name.
 
-    So a new ServiceExport never displaces an older one, whatever the order of events, also after a restart; and no
+    So a new ServiceExport never displaces an older one, whatever the order of events and also after a restart. No
     cluster uses up the quota of another one.
     """
 
@@ -145,7 +145,7 @@ class ExportQuota:
         return len(self._order) <= self._limit or (created, key) < self._order[self._limit]
 
     def add(self, key: ServiceKey, created: float) -> Collection[ServiceKey]:
-        """Add a ServiceExport; return the other services that have come within the quota or left it.
+        """Add a ServiceExport; return the other services that have entered or left the quota.
 
         `created`: its creation time in seconds since 1970; 0 if unknown: then it counts as the newest.
         """
@@ -160,7 +160,7 @@ class ExportQuota:
         return changed
 
     def remove(self, key: ServiceKey) -> Collection[ServiceKey]:
-        """Remove a ServiceExport; return the services that have come within the quota."""
+        """Remove a ServiceExport; return the services that have entered the quota."""
         created = self._created.pop(key, None)
         if created is None:
             return ()
@@ -172,7 +172,7 @@ class ExportQuota:
 
 
 class ExportQuotas:
-    """The ServiceExports of all clusters."""
+    """The quotas of ServiceExports of all clusters."""
 
     def __init__(self, caches: ServiceCaches) -> None:
         self._caches = caches
@@ -183,7 +183,7 @@ class ExportQuotas:
         return cluster in self._of and key in self._of[cluster]
 
     def reindex(self, place: ClusterServiceKey) -> Collection[ServiceKey]:
-        """Re-index a Service of a cluster; return other services that have come within the quota or left it."""
+        """Re-index a ServiceExport of a cluster; return the other services that have entered or left the quota."""
         key = ServiceKey(place.namespace, place.service)
         item = self._caches.get(FollowedKind.EXPORTS, place)
         quota = self._of.get(place.cluster)
@@ -194,7 +194,7 @@ class ExportQuotas:
         return quota.add(key, item.created)
 
     def reindex_cluster(self, cluster: str) -> Collection[ServiceKey]:
-        """Re-index all known Services of a cluster, and the former ones."""
+        """Re-index all known and former ServiceExports of a cluster."""
         found = {ServiceKey(item.namespace, item.name) for item in self._caches.objects(cluster, FollowedKind.EXPORTS)}
         found.update(self._of.get(cluster, ()))
         return {each for key in found for each in self.reindex(ClusterServiceKey(cluster, *key))}

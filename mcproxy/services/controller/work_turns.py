@@ -1,8 +1,8 @@
-"""The order and the times in which exported services are computed and compared with the clusters. No I/O.
+"""Schedules the computation of exported services and their comparison with the clusters. No I/O.
 
-All changed services are computed before any is compared, in turns of a few milliseconds, so that the process does other
-work in between. Anyone who can write to a source cluster may make a service gigantic, and change it all the time: such
-a service is throttled.
+All changed services are computed before any is compared. The work is done in turns of a few milliseconds, with other
+work of the process in between. A service that takes long and changes often is throttled: anyone who can write to a
+source cluster can make one.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from mcproxy.services.writer.differences import CACHE_PATIENCE
 log = Logger(__name__)
 
 _TURN = 0.005  # seconds of work in one turn of the reactor
-_LONG = 0.02  # seconds; work that takes longer is done less often, and leaves time for other work
+_LONG = 0.02  # seconds; longer work is throttled, and is followed by a pause
 _REST = 10
 """A service is computed or compared again no earlier than this multiple of the time that it last took."""
 _MAX_REST = 2.0  # seconds
 _BREATHER = 2
-"""After work longer than `_LONG`, exports pause for this multiple of the time that it took."""
+"""After work longer than `_LONG`, all work on exports pauses for this multiple of its duration."""
 _RECHECK = CACHE_PATIENCE + 0.5
 
 
 class WorkTurns:
-    """The services that have work to do."""
+    """The queue of services to compute and to compare."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class WorkTurns:
         self._dirty: dict[ServiceKey, None] = {}
         self._compare: dict[ServiceKey, set[str] | None] = {}
         self._recheck: deque[tuple[float, ServiceKey]] = deque()
-        #: until when, by service and whether it is to be computed (or compared)
+        #: the end of the throttling, by whether the service is to be computed (else compared) and by service
         self._resting: dict[tuple[bool, ServiceKey], float] = {}
         self._pause_until = 0.0
         self._working: IDelayedCall | None = None
@@ -63,7 +63,7 @@ class WorkTurns:
         self._soon()
 
     def recheck(self, key: ServiceKey) -> None:
-        """Have a service compared again when the caches must have shown the last write."""
+        """Have a service compared again after the time in which the caches have to show the last write."""
         self._recheck.append((self._clock.seconds() + _RECHECK, key))
         if self._rechecking is None:
             self._rechecking = self._clock.callLater(_RECHECK, self._recheck_due)

@@ -1,4 +1,4 @@
-"""A cluster that is written to: the candidate for its Lease, and the writer."""
+"""A cluster to which exports are written: its leader elector (Lease) and its writer."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class ControllerParts:
     """Returns a float in [0, 1)."""
     counts: MetricCounts
     identity: str
-    """The candidate's identity, different from that of every other process at any time."""
+    """The candidate's identity for leader election, unique among all processes at all times."""
     boot_seconds: Callable[[], float]
-    """A clock that cannot be set and that runs while the machine sleeps."""
+    """A clock that cannot be set and that continues while the machine sleeps (`CLOCK_BOOTTIME`)."""
     make_lease: MakeLease
 
 
 class WritableCluster:
-    """A cluster that is written to."""
+    """A cluster to which exports are written."""
 
     def __init__(
         self,
@@ -52,13 +52,13 @@ class WritableCluster:
         creates: Callable[[str, str], bool],
         where: model.LeaseName,
     ) -> None:
-        """`changed` is called when this process begins or ceases to lead; `ended`: see `ClusterWriter`.
+        """`changed` is called when this process begins or ceases to lead. `ended`: see `ClusterWriter`.
 
-        `creates` returns whether to create a missing namespace of a cluster.
+        `creates` is called with a cluster and a namespace; it returns whether to create the namespace if it is missing.
         """
         self.name = name
         self.where = where
-        """Its Lease."""
+        """The name of its Lease."""
         election = Election(parts.identity, parts.boot_seconds)
         lease = parts.make_lease(cluster, where)
         self.elector = LeaderElector(name, lease, election, parts.clock, parts.random, self._changed)
@@ -66,7 +66,7 @@ class WritableCluster:
             cluster, self.elector, parts.clock, parts.random, parts.counts, ended, partial(creates, name)
         )
         self.foreign = ObjectProblems(_MAX_FOREIGN)
-        """Foreign objects with the name of an object of ours."""
+        """Foreign objects with the name of a managed object."""
         self._notify = changed
 
     def _changed(self, leads: bool) -> None:

@@ -1,4 +1,4 @@
-"""Apply configurations of the objects that exports create. Pure; equal inputs give equal objects."""
+"""Builds the apply configurations of the objects that exports create. Pure; equal inputs give equal objects."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mcproxy.services.exports.source_objects import FAMILIES, ExportedEndpoint, 
 
 
 def service(key: ServiceKey, name: str, merged: ExportedService) -> dict[str, Any]:
-    """Return the derived Service of this name: without selector and without a chosen address."""
+    """Return the derived Service with this name; it has no selector, and requests no specific address."""
     spec: dict[str, Any] = {"type": "ClusterIP", "ports": [_service_port(port) for port in merged.ports]}
     if merged.headless:
         spec["clusterIP"] = "None"
@@ -53,10 +53,10 @@ def service(key: ServiceKey, name: str, merged: ExportedService) -> dict[str, An
 def slice_labels(
     key: ServiceKey, cluster: str, cluster_id: str, service_name: str, *, headless: bool
 ) -> dict[str, str]:
-    """Return the labels of an imported EndpointSlice; it has no label of its source.
+    """Return the labels of an imported EndpointSlice; no label of the source slice is copied.
 
-    `cluster` is the name of the source in the configuration, by which mcproxy recognizes its slices; `cluster_id` is
-    its id in the clusterset.
+    `cluster` is the configured name of the source cluster, by which mcproxy recognizes its slices. `cluster_id` is
+    the cluster's id in the clusterset.
     """
     labels = {
         SERVICE_NAME: service_name,
@@ -91,11 +91,11 @@ def endpoint_slice(
 
 
 def endpoint(source: ExportedEndpoint, addresses: Sequence[str], *, node: bool) -> dict[str, Any]:
-    """Return an endpoint with these addresses of it.
+    """Return an endpoint with some of its addresses.
 
-    Nodes and Pods of one cluster mean nothing in another one, where a node of the same name would be mistaken for it:
-    the name of the node is included only with `node`, for endpoints of the importing cluster itself. Nor do hints,
-    which a cluster makes for its own nodes (`with_zone_hint`).
+    References to nodes and pods are valid only in their own cluster; another cluster can have a node of the same name.
+    So the name of the node is included only with `node`, for endpoints of the importing cluster itself. Hints of the
+    source are omitted too, because a cluster computes them for its own nodes (`with_zone_hint`).
     """
     conditions = {
         name: value
@@ -132,9 +132,9 @@ def service_import(
     derived: str,
     observed: ExportedService | None,
 ) -> dict[str, Any]:
-    """Return the ServiceImport of a service; `observed` is its derived Service, as the importing cluster has it.
+    """Return the ServiceImport of a service. `observed`: the derived Service that the importing cluster has.
 
-    In v1alpha1 only fields of all its revisions are set: an API server refuses to apply an unknown field.
+    For v1alpha1 only the fields of all its revisions are set, because an API server refuses to apply unknown fields.
     """
     headless = merged.headless
     spec: dict[str, Any] = {
@@ -171,14 +171,14 @@ def service_import(
 def _families(merged: ExportedService) -> dict[str, Any]:
     if len(merged.families) == 1:
         return {"ipFamilyPolicy": "SingleStack", "ipFamilies": list(merged.families)}
-    # Without ipFamilies: the importing cluster decides on the first family, and on whether there is a second one.
+    # ipFamilies is not set, so that the importing cluster chooses the first family and decides about a second one.
     return {"ipFamilyPolicy": "PreferDualStack"} if merged.families else {}
 
 
 def _headless_families(merged: ExportedService) -> dict[str, Any]:
-    """Return the policy and families of the source: a headless Service without selector may have any in any cluster.
+    """Return the policy and families of the source: every cluster accepts any for a headless Service without selector.
 
-    Defaults of the API server are written out, since they would be a difference otherwise (kubernetes
+    Defaults of the API server are set explicitly, since they would be a difference otherwise (kubernetes
     `pkg/registry/core/service`, `initIPFamilyFields`).
     """
     families = merged.families
@@ -186,7 +186,7 @@ def _headless_families(merged: ExportedService) -> dict[str, Any]:
         return {}
     policy = merged.family_policy or ("SingleStack" if len(families) == 1 else "PreferDualStack")
     if len(families) > 1 and policy == "SingleStack":
-        policy = "PreferDualStack"  # several sources, each with one
+        policy = "PreferDualStack"  # several sources with one family each
     if len(families) == 1 and policy != "SingleStack":
         families = (*families, *(each for each in FAMILIES if each not in families))
     return {"ipFamilyPolicy": policy, "ipFamilies": list(families)}

@@ -1,8 +1,8 @@
-"""The objects that the ServiceExports of one service create in clusters. Pure.
+"""Computes the objects that the ServiceExports of one service create in clusters. Pure.
 
-Source: KEP-1645, with `serviceDiscovery.clusters` as the clusterset. A service that any cluster exports is imported by
-every cluster of the set that has its namespace and serves the API, the exporters too: a ServiceImport, the Service
-`clusterset-SERVICE`, whose addresses are the ServiceImport's, and the EndpointSlices of all exporters. Where exports
+Source: KEP-1645, with `serviceDiscovery.clusters` as the clusterset. Every cluster of the set that has the namespace
+and serves the API imports an exported service, the exporters too. It gets a ServiceImport, the Service
+`clusterset-SERVICE` with the addresses for the ServiceImport, and the EndpointSlices of all exporters. Where exports
 conflict, the oldest one decides, and the status of each reports the conflict.
 """
 
@@ -56,7 +56,7 @@ class Exporter(NamedTuple):
     hinted: tuple[SourceSlice, ...] = ()
     """The slices with zone hints; empty if hints are not used (`exported_slices.with_zone_hints`)."""
     cut: str = ""
-    """What exceeds the bounds and is left out."""
+    """Description of the parts that exceed the bounds and are left out."""
 
 
 def add_discovered(work: DesiredBuilder) -> None:
@@ -132,7 +132,7 @@ def _import(
     found: Sequence[Constituent],
     unknown: frozenset[str],
 ) -> bool:
-    """Add the imports of one cluster; return whether a cluster of unknown state may have a part in them."""
+    """Add the imports of one cluster; return whether they include parts from clusters of unknown state."""
     key, view, observed = work.key, work.views[cluster], work.observed(cluster)
     version = view.multicluster_version
     assert version is not None
@@ -185,7 +185,7 @@ def _import(
 
 
 def _says_all(held: ExportedService, merged: ExportedService, behind: ExportedService) -> bool:
-    """Whether an existing ServiceImport has all ports of the merged service, and the addresses of its Service."""
+    """Whether a ServiceImport has all ports of the merged service, and the addresses of its Service (`behind`)."""
     addresses = () if held.headless else behind.cluster_ips
     return set(merged.ports) <= set(held.ports) and held.cluster_ips == addresses
 
@@ -205,7 +205,7 @@ def _add_slices(
 
 
 def _says_refused(existing: ObservedImport | None, merged: ExportedService) -> bool:
-    """Whether the status reports that the cluster lacks these families: after a restart it was not asked yet."""
+    """Whether the existing status reports that the cluster lacks these IP families (known also after a restart)."""
     found = families_condition(merged.families)
     return existing is not None and existing.not_ready == (found["reason"], found["message"])
 
@@ -219,7 +219,7 @@ def _import_status(
     *,
     refused: bool,
 ) -> dict[str, Any]:
-    """Return the status of a ServiceImport with the Service `name`; `refused`: the cluster lacks its families."""
+    """Return the status of a ServiceImport with the Service `name`. `refused`: the cluster lacks its IP families."""
     status: dict[str, Any] = {"clusters": [{"cluster": each} for each in clusters]}
     if version == "v1alpha1":
         return status
@@ -237,7 +237,7 @@ def _import_status(
 def _add_statuses(
     work: DesiredBuilder, exporters: Sequence[Exporter], merged: MergedService, *, undecided: bool
 ) -> None:
-    """Add the status of valid exports; none while a cluster of unknown state may conflict with them."""
+    """Add the status of valid exports, unless a cluster of unknown state possibly conflicts with them."""
     if undecided:
         return
     for each in exporters:

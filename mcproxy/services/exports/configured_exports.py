@@ -1,9 +1,9 @@
-"""The objects that `serviceExports` of the configuration create for one service. Pure.
+"""Computes the objects that `serviceExports` of the configuration create for one service. Pure.
 
-Source: services.md. Each cluster of `to` gets the EndpointSlices of the clusters of `from`, its own included, and the
-Service `derived-SERVICE`, with the ports of the source or the declared ones; the first source in `from` has precedence.
-With `as: SameName` the Service has the name of the exported one: an existing Service is used unchanged, and its cluster
-has its own endpoints behind it already.
+Source: services.md. Each cluster of `to` gets the EndpointSlices of all clusters of `from` (its own too) and the
+Service `derived-SERVICE`, with the ports of the source or the declared ones. The first source in `from` has precedence.
+With `as: SameName` the Service has the name of the exported one. An existing Service is used unchanged; the slices of
+its own cluster are not added, because it has those endpoints already.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from mcproxy.services.exports.object_keys import label_value, service_name, serv
 from mcproxy.services.exports.source_objects import ExportedService, Port, read_service
 
 PREFIX = "derived"
-"""Name of the Service in importing clusters."""
+"""Prefix of the names of derived Services in importing clusters."""
 SLICE_PREFIX = "imported"
 
 
 class Source(NamedTuple):
-    """A cluster that exports."""
+    """A cluster that exports the service."""
 
     cluster: str
     service: ExportedService | None
-    """None: it has no Service, so that the ports must be declared."""
+    """None: the cluster has no Service, so `ports` must be declared."""
     slices: tuple[SourceSlice, ...]
     hinted: tuple[SourceSlice, ...] = ()
     """The slices with zone hints; empty if hints are not used (`exported_slices.with_zone_hints`)."""
@@ -80,7 +80,7 @@ def add_exports(work: DesiredBuilder) -> None:
 def _import_derived(
     work: DesiredBuilder, export: model.ServiceExport, cluster: str, sources: Sequence[Source], unknown: Sequence[str]
 ) -> None:
-    """Add the imports of one cluster, its own slices included if it exports: the Service has no selector."""
+    """Add the imports of one cluster, its own slices too if it exports, because the Service has no selector."""
     key, report, observed = work.key, work.report, work.observed(cluster)
     name = service_name(PREFIX, *key)
     existing = observed.services.get(name)
@@ -99,7 +99,7 @@ def _import_derived(
 def _import_same_name(
     work: DesiredBuilder, export: model.ServiceExport, cluster: str, others: Sequence[Source], unknown: Sequence[str]
 ) -> None:
-    """Add the slices that one cluster imports behind its Service of the exported name."""
+    """Add the slices that one cluster imports for its Service with the exported name."""
     key, data = work.key, work.views[cluster].service
     if data is None:
         _import(work, export, cluster, others, unknown, key.service, None)
@@ -137,7 +137,7 @@ def _import(
     name: str,
     existing: ExportedService | None,
 ) -> None:
-    """Add a Service and its slices; `existing`: the Service of ours that the cluster has."""
+    """Add a Service and its slices. `existing`: the managed Service that the cluster has already."""
     key, report, observed = work.key, work.report, work.observed(cluster)
     if work.views[cluster].namespace_exists is False and not export.create_namespaces:
         if sources:
@@ -212,7 +212,7 @@ def _merged(
 ) -> ExportedService | None:
     """Return the Service for an importing cluster; None if no source can provide one.
 
-    `held`: its present Service, while the state of a source is unknown: nothing is removed that may come from there.
+    `held`: its present Service if the state of a source is unknown: ports that may come from that source are kept.
     """
     constituents = [Constituent(cluster, held)] if held is not None else []
     constituents += [Constituent(source.cluster, source.service) for source in sources if source.service is not None]
@@ -244,7 +244,7 @@ def _merged(
         return None
     policy = merged.internal_traffic_policy
     if policy == "Local" and cluster not in (source.cluster for source in sources):
-        policy = "Cluster"  # no endpoint is on a node of the importing cluster: all traffic would be dropped
+        policy = "Cluster"  # the importing cluster has no endpoints on its nodes: Local would drop all traffic
     return merged._replace(headless=headless, ports=ports, internal_traffic_policy=policy)
 
 
@@ -253,14 +253,14 @@ def _app_protocol(port: model.ServicePort, merged: ExportedService) -> str | Non
 
 
 def _is_given_up(export: model.ServiceExport, view: ClusterView | None) -> bool:
-    """Whether a source has been away for so long that its endpoints are removed."""
+    """Whether a source has been unreachable for so long that its endpoints are removed."""
     if export.unreachable is not model.Unreachable.REMOVE or view is None:
         return False
     return view.unreachable_for >= export.after > 0
 
 
 def _sources(export: model.ServiceExport, views: Mapping[str, ClusterView], report: ProblemReport) -> list[Source]:
-    """Return the exporting clusters in the order of `from`: those of known state that have the service."""
+    """Return the clusters of `from`, in order, whose state is known and that have the service."""
     allowed = AllowedAddresses(export.allowed_cidrs)
     found: list[Source] = []
     for cluster in dict.fromkeys(export.from_clusters):
@@ -279,7 +279,7 @@ def _sources(export: model.ServiceExport, views: Mapping[str, ClusterView], repo
                 report.count(cluster, ProblemKind.UNREADABLE, f"the Service cannot be read: {error}")
                 continue
         if read is not None and read.imported and export.made_as is model.ExportAs.SAME_NAME:
-            read = None  # mcproxy has created it here, since the cluster had none
+            read = None  # mcproxy has created this Service, because the cluster had none
         if read is None and not (export.ports and view.slices):
             report.count(
                 cluster,

@@ -1,7 +1,7 @@
 """Merges the exports of one service from several clusters, and finds the properties that conflict. Pure.
 
-Source: KEP-1645, Constraints and Conflict Resolution: of values that cannot be merged, that of the first constituent
-(of ServiceExports: the oldest) is taken; ports are merged, first by name and then by protocol and number.
+Source: KEP-1645, Constraints and Conflict Resolution. Ports are merged, first by name and then by protocol and number.
+Of other values the first constituent's is taken (with ServiceExports: the oldest one's).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mcproxy.services.exports.source_objects import FAMILIES, MAX_PORTS, Exporte
 
 
 class Constituent(NamedTuple):
-    """A service of one cluster that is part of the merged one."""
+    """The service of one cluster, as a part of the merged service."""
 
     cluster: str
     service: ExportedService
@@ -51,8 +51,8 @@ def merge_by_precedence(constituents: Sequence[Constituent]) -> MergedService:
 def port_names(source: ExportedService, merged: ExportedService) -> Mapping[str, str]:
     """Return the port names of the merged service by the port names of one constituent.
 
-    A port is left out if the constituent exposes another protocol or number under its name: its endpoints must not get
-    that traffic.
+    A port is left out if the constituent has another protocol or number under that name, so that its endpoints do not
+    get the port's traffic.
     """
     names = {port.address: port.name for port in merged.ports}
     return {port.name: names[port.address] for port in source.ports if port.address in names}
@@ -66,7 +66,7 @@ def _merged_ports(constituents: Sequence[Constituent]) -> tuple[Port, ...]:
             if port.name in names or port.address in addresses or len(ports) == MAX_PORTS:
                 continue
             if ports and ("" in names or not port.name):
-                continue  # a Service with several ports has a name for each
+                continue  # every port of a Service with several ports has a name
             names.add(port.name)
             addresses.add(port.address)
             ports.append(port)
@@ -81,7 +81,7 @@ class _Property(NamedTuple):
     reason: str
     name: str
     value: Callable[[Constituent], object]
-    """None: the constituent does not specify it, and conflicts with no other."""
+    """None: the constituent does not specify the property, so it conflicts with no other."""
     taken: Callable[[Constituent], str]
 
 
@@ -148,7 +148,7 @@ _PROPERTIES = (
 
 # -- conditions -----------------------------------------------------------------------------------------------
 #
-# Conditions of ServiceExports and ServiceImports, with their times. Pure.
+# Builds the conditions of ServiceExports and ServiceImports, with their transition times. Pure.
 #
 # Source: sigs.k8s.io/mcs-api `v1beta1` (types, reasons), apimachinery `meta.SetStatusCondition` (times).
 
@@ -164,7 +164,7 @@ def mcs_condition(kind: str, status: str, reason: str, message: str) -> dict[str
 
 
 def valid_conditions(cut: str = "") -> list[dict[str, Any]]:
-    """Return Valid and Ready of a ServiceExport whose service is exported; `cut`: the parts left out."""
+    """Return the conditions Valid and Ready of an exported ServiceExport. `cut`: describes the parts left out."""
     return [
         mcs_condition("Valid", TRUE, "Valid", "The Service can be exported."),
         mcs_condition("Ready", TRUE, "Ready", f"Not all is exported: {cut}." if cut else _READY),
@@ -172,13 +172,13 @@ def valid_conditions(cut: str = "") -> list[dict[str, Any]]:
 
 
 def invalid_conditions(reason: str, message: str) -> list[dict[str, Any]]:
-    """Return Valid and Ready of a ServiceExport whose service is not exported."""
+    """Return the conditions Valid and Ready of a ServiceExport whose service is not exported."""
     ready_condition = "Pending" if reason == "NoService" else "Failed"
     return [mcs_condition("Valid", FALSE, reason, message), mcs_condition("Ready", FALSE, ready_condition, message)]
 
 
 def not_admitted_conditions(message: str) -> list[dict[str, Any]]:
-    """Return Valid and Ready of a ServiceExport that is valid but exceeds the quota."""
+    """Return the conditions Valid and Ready of a ServiceExport that is valid but exceeds the quota."""
     return [valid_conditions()[0], mcs_condition("Ready", FALSE, "Failed", message)]
 
 
@@ -191,7 +191,7 @@ def conflict_condition(conflicts: Sequence[PropertyConflict]) -> dict[str, Any]:
 
 
 def ready_condition(*, is_ready: bool, message: str) -> dict[str, Any]:
-    """Return Ready of a ServiceImport."""
+    """Return the condition Ready of a ServiceImport."""
     return (
         mcs_condition("Ready", TRUE, "Ready", message)
         if is_ready
@@ -200,13 +200,13 @@ def ready_condition(*, is_ready: bool, message: str) -> dict[str, Any]:
 
 
 def families_condition(families: Sequence[str]) -> dict[str, Any]:
-    """Return Ready of a ServiceImport whose Service gets no address: this cluster lacks its IP families."""
+    """Return the condition Ready of a ServiceImport whose Service has no address: the cluster lacks its IP families."""
     message = f"The cluster supports none of the IP families of the service: {', '.join(families)}."
     return mcs_condition("Ready", FALSE, IP_FAMILY_NOT_SUPPORTED, message)
 
 
 def with_transition_times(status: Mapping[str, Any], observed: Mapping[str, Any] | None, now: str) -> dict[str, Any]:
-    """Return a status with the lastTransitionTime of each condition: the observed one, or `now` after a transition.
+    """Return a status whose conditions have a lastTransitionTime: the observed time, or `now` after a transition.
 
     `now` is an RFC 3339 time in UTC; only a change of a condition's `status` is a transition.
     """

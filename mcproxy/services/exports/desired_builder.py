@@ -1,4 +1,4 @@
-"""Collects the desired objects of one service in all clusters, and the problems found, while they are computed."""
+"""Accumulates the desired objects of one service in all clusters, and its problems, during their computation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mcproxy.services.exports.source_objects import ExportedService, read_import
 
 # -- objects that a cluster has -------------------------------------------------------------------------------
 #
-# The existing objects of one service in an importing cluster: ours, and foreign ones with the same names. Pure.
+# The existing objects of one service in an importing cluster: managed ones, and foreign ones of the same names. Pure.
 
 
 class ObservedService(NamedTuple):
@@ -36,11 +36,11 @@ class ObservedImport(NamedTuple):
 
     ours: bool
     clusters: tuple[str, ...]
-    """The clusters in its status, by their ids."""
+    """The ids of the clusters in its status."""
     constituent: Constituent
-    """Its properties of the service, in the form of an exported service."""
+    """The properties of the service in the ServiceImport, in the form of an exported service."""
     not_ready: tuple[str, str] = ("", "")
-    """Reason and message of its condition Ready, if that is False."""
+    """Reason and message of its condition Ready, if its status is False."""
 
 
 class ExistingObjects:
@@ -52,7 +52,7 @@ class ExistingObjects:
         self.services: dict[str, ObservedService] = {}
         self.imports: dict[str, ObservedImport] = {}
         self.slices: dict[ObjectKey, Mapping[str, str]] = {}
-        """Labels of the imported slices of ours."""
+        """Labels of the managed imported slices."""
         for key, data in view.derived.items():
             try:
                 labels = read_labels(data)
@@ -64,7 +64,7 @@ class ExistingObjects:
                 elif key.resource == SLICES and ours:
                     self.slices[key] = labels
             except UnreadableObject:
-                # An object that cannot be read counts as foreign: it is not written, and nothing is imported.
+                # An object that cannot be decoded counts as foreign: it is not written, and nothing is imported.
                 if key.resource == SERVICES:
                     self.services[key.name] = ObservedService(False, ExportedService())
                 elif key.resource == IMPORTS:
@@ -80,7 +80,7 @@ class ExistingObjects:
 
 
 def _is_discovered(namespace: str, labels: Mapping[str, str]) -> bool:
-    """Whether ServiceExports have created a slice of ours."""
+    """Whether ServiceExports (rather than `serviceExports`) caused a managed slice."""
     return labels.get(SERVICE_NAME) == service_name(CLUSTERSET, namespace, labels.get(SOURCE_SERVICE, ""))
 
 

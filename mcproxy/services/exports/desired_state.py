@@ -1,6 +1,6 @@
-"""The desired state of all clusters: a pure function of their present state and of the configuration.
+"""Computes the desired state of all clusters purely from their present state and the configuration.
 
-The owner of the caches computes a changed service (`desired_of`) and puts the result into `DesiredState`; the order in
+The owner of the caches computes a changed service (`desired_of`) and puts the result into `DesiredState`. The order in
 which services are computed does not matter.
 """
 
@@ -18,7 +18,7 @@ from mcproxy.services.exports.object_keys import CLUSTERSET, ObjectKey, ServiceK
 
 
 def derived_names(key: ServiceKey) -> tuple[tuple[str, str, str], ...]:
-    """Return group, resource and name of the objects in `ClusterView.derived`, ours or foreign."""
+    """Return group, resource and name of the Services and the ServiceImport in `ClusterView.derived`."""
     return (
         ("", SERVICES, service_name(configured_exports.PREFIX, *key)),
         ("", SERVICES, service_name(CLUSTERSET, *key)),
@@ -37,16 +37,16 @@ def desired_of(key: ServiceKey, views: Mapping[str, ClusterView], exports: Expor
 class DesiredState:
     """The desired state of all services, updated one service at a time.
 
-    Two services claim the same object only temporarily, after an EndpointSlice has moved from one to the other and only
-    one has been recomputed, or if somebody has searched for a service whose derived name has the same 50 bits of a
-    hash. Then the object belongs to the service that has it in the cluster already, so that nobody can take it away;
-    else to the first service by name, regardless of time. The other service gets no object.
+    Two services can claim the same object in two cases: briefly, after an EndpointSlice has moved between them and only
+    one has been recomputed; or when somebody has searched for a service with the same 50-bit hash in its derived name.
+    The service that has the object in the cluster already then owns it, so that nobody can take it away; if none has,
+    the first service by name owns it, regardless of time. The other service gets no object.
     """
 
     __slots__ = ("_claims", "_holder", "_parts")
 
     def __init__(self, holder: Callable[[ObjectKey], ServiceKey | None] = lambda place: None) -> None:
-        """`holder` returns the service that an object of ours in a cluster is derived from."""
+        """`holder` returns the service from which a managed object of a cluster is derived."""
         self._holder = holder
         self._parts: dict[ServiceKey, Desired] = {}
         self._claims: dict[ObjectKey, tuple[ServiceKey, ...]] = {}
@@ -79,7 +79,7 @@ class DesiredState:
         return None if claims is None else self._winner(place, claims)
 
     def is_for(self, place: ObjectKey, key: ServiceKey) -> bool:
-        """Whether an object that a service claims is to exist: the service owns it, and the Service that it names."""
+        """Whether a service owns an object that it claims, and also the derived Service that the object names."""
         if self.owner(place) != key:
             return False
         metadata = self.part(key).objects[place]["metadata"] if place in self.part(key).objects else {}
@@ -113,7 +113,7 @@ class DesiredState:
                 "",
                 f"{place.resource} {place.name} belongs to service {winner.service}, so this service does not get it",
             )
-            # Nearly all of some ten thousand objects have one claim: only multiple claims are sorted.
+            # Nearly all of some ten thousand objects have one claim, so only multiple claims are sorted.
             for place, claims in sorted(each for each in self._claims.items() if len(each[1]) > 1)
             for winner in (self._winner(place, claims),)
             for loser in claims

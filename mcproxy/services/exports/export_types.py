@@ -11,26 +11,26 @@ from mcproxy.config import model
 from mcproxy.services.exports.object_keys import ObjectKey, ServiceKey
 
 MAX_EXPORTS = 2000
-"""Services that one cluster may export by ServiceExports (`controller.object_index`)."""
+"""Maximum of services that one cluster can export by ServiceExports (`controller.object_index`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
-    """The known state of one service in one cluster. Objects are JSON, as the cluster has sent them.
+    """The known state of one service in one cluster. Objects are JSON as received from the cluster.
 
-    An unreachable cluster keeps its last known view; `known` is False for a cluster that was not read since the start.
+    An unreachable cluster keeps its last known view. `known` is False for a cluster not read since the start.
     """
 
     known: bool = True
-    """Whether everything below has been read (or restored from a file) once; else no conclusion is drawn from it."""
+    """Whether all other fields have been read (or restored from a file) once; if False, no conclusion is drawn."""
     unreachable_for: float = 0.0
     """Seconds since the view was last up to date; 0: the cluster is followed."""
     namespace_exists: bool | None = None
-    """None: namespaces are not followed, so that only an attempt to write shows it."""
+    """None: the namespaces are not followed, so only an attempt to write shows whether the namespace exists."""
     cluster_id: str = ""
-    """The id of the cluster in its clusterset (`controller.cluster_views`); "": its name in the configuration."""
+    """The id of the cluster in its clusterset (`controller.cluster_views`); "": its configured name is its id."""
     families_refused: bool = False
-    """Whether the cluster has refused the Service of a ServiceImport because it lacks its IP families."""
+    """Whether the cluster has refused the Service of a ServiceImport because the cluster lacks its IP families."""
     multicluster_version: str | None = None
     """The version in which the cluster serves ServiceExports and ServiceImports; None if it does not serve them."""
     service: bytes | None = None
@@ -41,8 +41,8 @@ class ClusterView:
     export_admitted: bool = True
     """Whether the ServiceExport is within the quota of the cluster (`controller.object_index`)."""
     derived: Mapping[ObjectKey, bytes] = field(default_factory=dict)
-    """The existing objects of `derived_names`, ours or foreign, and all objects of ours that are derived from the
-    service (`object_keys.source_of`)."""
+    """The existing objects with names of `derived_names`, managed or foreign, and all managed objects derived from
+    the service (`object_keys.source_of`)."""
 
 
 class ProblemKind(enum.StrEnum):
@@ -65,16 +65,16 @@ class ProblemKind(enum.StrEnum):
 
 
 class ExportProblem(NamedTuple):
-    """A problem for operators: one line of the log, the status and the status page. Bounded text."""
+    """A problem of an export, shown in the log, the status document and the status page. Bounded text."""
 
     key: ServiceKey
     kind: ProblemKind
     cluster: str
-    """The cluster at fault: a source for its objects, an importing cluster for objects in the way there."""
+    """The cluster with the objects at fault: a source, or an importing cluster with conflicting objects."""
     export: str
     """The name of the entry of `serviceExports`; "" for ServiceExports."""
     message: str
-    """The problem and, if there is one, the remedy, in one line."""
+    """The problem and, if known, the remedy, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +82,12 @@ class Desired:
     """The desired objects of all clusters. Equal inputs give equal values, whatever their order."""
 
     objects: Mapping[ObjectKey, dict[str, Any]] = field(default_factory=dict)
-    """Apply configurations, without status; never changed in place (clusters share parts of them)."""
+    """Apply configurations, without status; never changed in place, because clusters share parts of them."""
     statuses: Mapping[ObjectKey, dict[str, Any]] = field(default_factory=dict)
-    """`status` of the ServiceImports in `objects`, and of ServiceExports, which users own. Conditions have no
-    lastTransitionTime: `conflict_resolution.with_transition_times` adds it."""
+    """`status` of the ServiceImports in `objects`, and of the users' ServiceExports. Conditions have no
+    lastTransitionTime; `conflict_resolution.with_transition_times` adds it."""
     kept: frozenset[ObjectKey] = frozenset()
-    """Objects of ours that are neither written nor deleted, because the state of their source is unknown."""
+    """Managed objects that are neither written nor deleted, because the state of their source is unknown."""
     problems: tuple[ExportProblem, ...] = ()
     owners: Mapping[ObjectKey, ObjectKey] = field(default_factory=dict)
     """The owners (a Service or a ServiceImport of the same cluster) of `objects`."""
@@ -104,7 +104,7 @@ class Exports:
         discovery: model.ServiceDiscovery,
         clusters: tuple[str, ...],
     ) -> None:
-        """`clusters`: the names of all clusters of the configuration, which keep names of objects unambiguous."""
+        """`clusters`: the names of all configured clusters, needed to make unambiguous object names."""
         self.discovery = discovery
         self.clusters = frozenset(clusters)
         by_key: dict[ServiceKey, list[model.ServiceExport]] = {}

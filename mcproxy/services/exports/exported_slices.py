@@ -23,7 +23,7 @@ from mcproxy.services.exports.source_objects import (
 )
 
 MAX_WRITTEN = 100
-"""Endpoints of one written slice, as with Kubernetes' own controller, so that a change does not write a large
+"""Maximum of endpoints of one written slice, as in Kubernetes' own controller, so that a change writes no large
 object."""
 
 HINTED = frozenset(("PreferSameZone", "PreferClose"))
@@ -31,7 +31,7 @@ HINTED = frozenset(("PreferSameZone", "PreferClose"))
 
 
 class SourceSlice(NamedTuple):
-    """The imported part of one EndpointSlice, the same for all clusters but its own.
+    """The imported part of one EndpointSlice, the same for all clusters except its own.
 
     A slice of more than `MAX_WRITTEN` endpoints is split.
     """
@@ -41,7 +41,7 @@ class SourceSlice(NamedTuple):
     address_type: str
     endpoints: Sequence[Mapping[str, Any]]
     local_endpoints: Sequence[Mapping[str, Any]]
-    """With the names of nodes, for the slice's own cluster."""
+    """The endpoints with names of nodes, for the slice's own cluster."""
     ports: tuple[Port, ...]
     """The ports of the slice, by name."""
 
@@ -55,8 +55,8 @@ def read_slices(
 ) -> tuple[SourceSlice, ...]:
     """Return the exportable slices of a service by name, within the bounds of one service.
 
-    An endpoint counts once for each address. Up to twice the exported number is checked, refused addresses included;
-    the remaining slices are left out unread.
+    An endpoint counts once for each address. At most twice `most.endpoints` addresses are checked, refused ones
+    included; the remaining slices are left out unread.
     """
     found: dict[str, bytes] = {}
     for data in sorted(read):
@@ -100,10 +100,10 @@ def read_slices(
 def with_zone_hints(
     sources: Sequence[tuple[ExportedService | None, tuple[SourceSlice, ...]]],
 ) -> Sequence[tuple[SourceSlice, ...]]:
-    """Return the slices of each source, with hints for the clients of each endpoint's zone (KEP-4444).
+    """Return the slices of each source, in which each endpoint has a hint for the clients of its zone (KEP-4444).
 
-    Empty if no Service requests hints, or if a ready endpoint has no zone: kube-proxy uses hints only if all ready
-    endpoints have them (kubernetes `pkg/proxy/topology.go`).
+    The result is empty if no Service requests hints, or if a ready endpoint has no zone: kube-proxy uses hints only if
+    all ready endpoints have them (kubernetes `pkg/proxy/topology.go`).
     """
     if not any(service is not None and service.traffic_distribution in HINTED for service, _ in sources):
         return ()
@@ -124,7 +124,7 @@ def _with_zone_hints(each: SourceSlice) -> SourceSlice:
 def slice_ports(each: SourceSlice, source: ExportedService, merged: ExportedService) -> tuple[Port, ...]:
     """Return the ports of a slice under the names of the merged service, without ports that it does not have."""
     if not source.ports or (merged.headless and not merged.ports):
-        return each.ports  # a headless Service needs no ports, but its slices may have some
+        return each.ports  # a headless Service needs no ports, but its slices can have some
     names = port_names(source, merged)
     return tuple(sorted(port._replace(name=names[port.name]) for port in each.ports if port.name in names))
 
@@ -174,7 +174,7 @@ def _source_slices(
             addresses.append(address)
         if addresses:
             key = tuple(address.text for address in addresses)
-            # Of two endpoints with one address, which no valid cluster has, always the same one is taken.
+            # No valid cluster has two endpoints with one address. If there are two, always the same one is taken.
             before = by_addresses.get(key)
             by_addresses[key] = found if before is None else min(before, found, key=repr)
     ordered = sorted(by_addresses.items())

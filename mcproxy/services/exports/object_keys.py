@@ -1,4 +1,4 @@
-"""Keys and owners of the objects of exports. Pure."""
+"""Keys, owners and names of the objects that exports create. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CLUSTERSET = "clusterset"
 
 
 class ObjectKey(NamedTuple):
-    """An object of a cluster."""
+    """The key of an object in a cluster."""
 
     cluster: str
     group: str
@@ -64,7 +64,7 @@ def export_object(cluster: str, version: str, namespace: str, name: str) -> Obje
 
 
 def is_discovered(key: ObjectKey) -> bool:
-    """Whether ServiceExports have created an object of ours, rather than an entry of `serviceExports`."""
+    """Whether ServiceExports, rather than an entry of `serviceExports`, caused a managed object."""
     return key.resource == IMPORTS or key.name.startswith(f"{CLUSTERSET}-")
 
 
@@ -79,7 +79,7 @@ def is_ours(resource: str, labels: Mapping[str, Any]) -> bool:
 
 
 def source_of(resource: str, namespace: str, labels: Mapping[str, Any]) -> ServiceKey | None:
-    """Return the service from which an object of ours is derived; None for a foreign object."""
+    """Return the service from which a managed object is derived; None for a foreign object."""
     service = labels.get(SOURCE_SERVICE)
     if not is_ours(resource, labels) or not isinstance(service, str):
         return None
@@ -88,15 +88,15 @@ def source_of(resource: str, namespace: str, labels: Mapping[str, Any]) -> Servi
 
 # -- names ----------------------------------------------------------------------------------------------------
 #
-# Names of derived objects: readable, within Kubernetes' bounds, and different for different sources. Pure.
+# Makes names of derived objects: readable, within Kubernetes' limits, and different for different sources. Pure.
 #
 # The name of a slice is exact (`imported-CLUSTER-SLICE`) unless it would be too long or ambiguous. Then it ends with
-# ``-h`` and 128 bits of a hash of its source; an exact name with such an end gets a hash too. So an exact name never
-# equals one with a hash, and a hostile cluster cannot choose a name that takes another source's place.
+# ``-h`` and 128 bits of a hash of its source. An exact name with such an ending gets a hash too. So an exact name never
+# equals a name with a hash, and a hostile cluster cannot choose a name that collides with another source's.
 #
-# The name of a Service (`derived-SERVICE`) that would pass 63 characters is cut, and ends with a short hash that
-# clients can compute too (services.md). If somebody has searched for a service with the same hash, the existing one
-# keeps the name (`DesiredState`).
+# The name of a Service (`derived-SERVICE`) that would exceed 63 characters is cut, and ends with a short hash that
+# clients can compute too (services.md). If somebody has searched for a service with the same hash, the existing
+# Service keeps the name (`DesiredState`).
 
 
 MAX_NAME = 253
@@ -109,8 +109,8 @@ _HASHED = re.compile(r"-h[0-9a-f]{32}\Z")
 def slice_name(prefix: str, cluster: str, name: str, clusters: Collection[str], part: int = 0) -> str:
     """Return the name of a copied EndpointSlice: ``PREFIX-CLUSTER-NAME``, or ``CLUSTER-NAME`` without a prefix.
 
-    `clusters` are the names of all clusters: where the name would be ambiguous (the slice `b-c` of `a`, if there is a
-    cluster `a-b`), it has a hash. So do all parts of a split slice but the first.
+    `clusters` are the names of all clusters. An ambiguous name (of the slice `b-c` of cluster `a`, if there is a
+    cluster `a-b`) gets a hash, and so do all parts of a split slice except the first.
     """
     ambiguous = any(
         other.startswith(f"{cluster}-") and f"{cluster}-{name}".startswith(f"{other}-") for other in clusters

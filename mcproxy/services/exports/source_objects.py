@@ -1,7 +1,7 @@
-"""Reads the Services, EndpointSlices and ServiceExports of a cluster, with checks of types and bounds.
+"""Decodes the Services, EndpointSlices and ServiceExports of a cluster, and checks types and limits.
 
-A source cluster counts as hostile, since its objects are copied into the API of other clusters. So everything that is
-copied is checked here: a field that Kubernetes' own validation would not accept is left out, or the whole object.
+A source cluster counts as hostile, because its objects are copied into the API of other clusters. So all copied fields
+are checked here: if Kubernetes' own validation would refuse a field, the field or the whole object is left out.
 
 Sources: k8s.io/api `core/v1`, `discovery/v1`; kubernetes `pkg/apis/discovery/validation`; KEP-1645.
 """
@@ -30,7 +30,7 @@ from mcproxy.services.api_types import (
 )
 
 MAX_PORTS = 100
-"""Ports of one Service or slice."""
+"""Maximum of ports of one Service or slice."""
 MAX_EXPORTED = 64
 """Maximum of labels, and of annotations, of one ServiceExport."""
 MAX_ANNOTATIONS = 16 << 10
@@ -65,12 +65,12 @@ class Port(NamedTuple):
 
     @property
     def address(self) -> tuple[str, int]:
-        """The key that no two ports of a Service may share."""
+        """Protocol and number, which must be unique among the ports of a Service."""
         return self.protocol, self.number
 
 
 class ExportedService(NamedTuple):
-    """The parts of a Service that other clusters get."""
+    """The parts of a Service that are copied to other clusters."""
 
     type: str = "ClusterIP"
     headless: bool = False
@@ -82,9 +82,9 @@ class ExportedService(NamedTuple):
     internal_traffic_policy: str | None = None
     traffic_distribution: str | None = None
     publish_not_ready: bool = False
-    """The DNS name of a headless Service also resolves to endpoints that are not ready."""
+    """Whether the DNS name of a headless Service also resolves to endpoints that are not ready."""
     imported: bool = False
-    """Whether it is itself derived from a service of another cluster."""
+    """Whether the Service itself is derived from a service of another cluster."""
     cluster_ips: tuple[str, ...] = ()
 
 
@@ -116,16 +116,16 @@ class Import(NamedTuple):
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     clusters: tuple[str, ...]
-    """The clusters in its status, by their ids."""
+    """The ids of the clusters in its status."""
     not_ready: tuple[str, str] = ("", "")
-    """Reason and message of its condition Ready, if that is False."""
+    """Reason and message of its condition Ready, if its status is False."""
 
 
 class Export(NamedTuple):
     """A ServiceExport."""
 
     created: datetime | None
-    """None: missing or malformed; it then counts as the newest."""
+    """None: the time is missing or malformed, and the export counts as the newest."""
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
 
@@ -255,9 +255,9 @@ def read_service(data: bytes) -> ExportedService:
 
 
 def read_slice_name(data: bytes) -> str | None:
-    """Return the name of an EndpointSlice, in a fraction of the time that decoding the whole takes.
+    """Return the name of an EndpointSlice, in a fraction of the time of decoding all of it.
 
-    None if it is itself imported from another cluster. Raises UnreadableObject.
+    Returns None if the slice itself is imported from another cluster. Raises UnreadableObject.
     """
     metadata = decode(_IDENTITY, data).metadata
     if _is_imported(metadata.labels or {}):
@@ -354,7 +354,7 @@ def _endpoint(read: _Endpoint) -> ExportedEndpoint:
 
 
 def _service_ports(read: list[PortJSON] | None) -> tuple[Port, ...]:
-    """Return the ports in order, without any that conflicts with an earlier one."""
+    """Return the ports in order, without those that conflict with an earlier one."""
     ports: list[Port] = []
     names, numbers = set[str](), set[tuple[str, int]]()
     for each in (read or ())[:MAX_PORTS]:
@@ -368,7 +368,7 @@ def _service_ports(read: list[PortJSON] | None) -> tuple[Port, ...]:
 
 
 def _slice_ports(read: list[PortJSON] | None) -> tuple[Port, ...]:
-    """Return the ports by name, without ports that have no number: these mean all ports, which no Service has."""
+    """Return the ports by name. Ports without a number are left out: they mean all ports, which no Service has."""
     ports: dict[str, Port] = {}
     for each in (read or ())[:MAX_PORTS]:
         port = _port(each)
@@ -390,8 +390,8 @@ def _port(read: PortJSON) -> Port | None:
 def _exported(read: Mapping[str, str], values: re.Pattern[str] | None) -> dict[str, str]:
     """Return the labels or annotations that may be copied to objects of other clusters.
 
-    Keys of Kubernetes and of mcproxy control controllers there, so a source cluster may not set them; the recommended
-    labels, which only describe an application, may be copied.
+    Keys of Kubernetes and of mcproxy would control the controllers of those clusters, so they are not copied, except
+    the recommended labels, which only describe an application.
     """
     found: dict[str, str] = {}
     size = 0

@@ -1,12 +1,12 @@
-"""`via: APIServer`: a service behind the API server of its cluster, whose `proxy` subresource finds the pods.
+"""`via: APIServer`: reaches a service through the `proxy` subresource of its cluster's API server, which finds pods.
 
-    /path  ->  /api/v1/namespaces/NAMESPACE/services/[https:]NAME:PORT/proxy/path, as the proxy itself
+    /path  ->  /api/v1/namespaces/NAMESPACE/services/[https:]NAME:PORT/proxy/path, with mcproxy's own credential
 
-The API server sees a request of the proxy itself, so no field of the client may act as an identity there: all fields
-that Kubernetes reads as one are removed, including the client's Authorization, which pods do not get this way (the API
-server would not pass it on either). Path and query stay behind `proxy/`: the router has refused dot segments in any
-spelling. What the API server adds to responses is removed: the prefix in Location and in links of HTML, and the fields
-that name its audit event and its queues. A response of the API server itself is replaced.
+mcproxy is the user of these requests, so all client fields that Kubernetes reads as an identity are removed. Pods do
+not receive the client's Authorization this way (the API server would not pass it on either). A path cannot leave
+`proxy/`, because the router refuses dot segments in any spelling. The API server's additions to responses are removed:
+the prefix in Location and in links of HTML, and the fields that name its audit event and its queues. A response that
+the API server itself generated is replaced.
 
 Source: k8s.io/apimachinery `pkg/util/proxy/{transport,upgradeaware}.go`, k8s.io/kubernetes
 `pkg/registry/core/service/proxy.go`. The API server uses HTTP/1.1 to pods, so gRPC does not pass.
@@ -33,22 +33,20 @@ from mcproxy.upstream.endpoint import Endpoint, EndpointGone
 
 log = Logger(__name__)
 
-# -- answers of an API server in place of the service ---------------------------------------------------------
+# -- responses of the API server itself -----------------------------------------------------------------------
 #
-# Removes the additions of an API server from responses, and replaces its own responses. Pure.
+# Removes the API server's additions from the service's responses, and replaces the API server's own responses. Pure.
 #
-# A Status contains more than a client of an ingress may know: the name of the proxy's user and its missing right (403),
-# the addresses of unreachable pods (503). Such a body is replaced by a sentence. It is recognized by its beginning: API
-# servers encode a Status as JSON (indented for browsers and curl), YAML, Protobuf or CBOR, according to the client's
-# Accept.
-#
-# The additions of the API server are removed from responses of the service.
+# A Status can contain facts that a client of an ingress must not learn: the name of the proxy's user and its missing
+# right (403), the addresses of unreachable pods (503). Such a body is replaced by a sentence. The first bytes identify
+# it: API servers encode a Status as JSON (indented for browsers and curl), YAML, Protobuf or CBOR, according to the
+# client's Accept.
 #
 # Source: k8s.io/apimachinery `pkg/runtime/serializer`, k8s.io/apiserver `pkg/endpoints/handlers/responsewriters`.
 
 
 MOST_KEPT = 4096
-"""Bytes of a Status that are kept for operators."""
+"""Maximum of bytes of a Status that are kept for the log."""
 _BEGINNINGS = (
     b'{"kind":"Status","apiVersion":"v1",',
     b"apiVersion:v1code:",  # YAML has sorted fields
@@ -57,13 +55,13 @@ _BEGINNINGS = (
 )
 _MESSAGE = re.compile(rb'"message":\s*"((?:[^"\\]|\\.){0,400})')
 _LEFT = re.compile(rb"(?im)^(?:date|retry-after):[^\n]*\n")
-_UNDECIDED = 512  # bytes to wait for: no Status has so many spaces
+_UNDECIDED = 512  # bytes that suffice to recognize a Status: none begins with so many spaces
 _OF_THE_API_SERVER = re.compile(rb"(?im)^(?:audit-id|x-kubernetes-pf-[a-z-]+):[^\n]*\n")
 _LOCATION = re.compile(rb"(?im)^((?:content-)?location:[ \t]*(?:https?://[^/\r\n]*)?)([^\r\n]*)")
 
 
 class ResponseRewriter:
-    """The sink of a response: removes the additions of the API server and passes the rest on."""
+    """The sink of a response, which removes the additions of the API server and passes everything else on."""
 
     __slots__ = (
         "_body",
@@ -84,9 +82,9 @@ class ResponseRewriter:
         self._prefix = prefix
         self._refused = refused
         self._removal: Removal | None = None
-        self._head: ResponseHead | None = None  # until the sender of the response is known
-        self._body = b""  # its beginning until then; of a Status the part that is kept
-        self._status = 0  # of the API server's own response
+        self._head: ResponseHead | None = None  # the head, until the sender (service or API server) is known
+        self._body = b""  # the body's beginning until the sender is known; then the kept part of a Status
+        self._status = 0  # the status code of the API server's own response
         self.response_interim = sink.response_interim
         self.response_failed = sink.response_failed
         self.pause_request = sink.pause_request
@@ -182,7 +180,7 @@ def response_fields(fields: bytes, prefix: bytes) -> bytes:
 
 
 class Removal:
-    """Removes a word from a stream of bytes; `held` is the last part, which may be the beginning of the word."""
+    """Removes a word from a stream of bytes; `held` is the last part if it can be the beginning of the word."""
 
     __slots__ = ("_word", "held")
 
@@ -191,9 +189,9 @@ class Removal:
         self.held = b""
 
     def feed(self, data: bytes) -> bytes:
-        """Return what can be passed on."""
+        """Add data; return the bytes that can be passed on."""
         word = self._word
-        *before, last = (self.held + data).split(word)  # no part before a word is the beginning of another one
+        *before, last = (self.held + data).split(word)  # only the last part can end with the beginning of a word
         self.held = b""
         for size in range(min(len(word) - 1, len(last)), 0, -1):
             if last.endswith(word[:size]):
@@ -204,7 +202,7 @@ class Removal:
 
 
 def begins_status(body: bytes) -> bool | None:
-    """Return whether a body with this beginning is a Status; None: more of it is needed."""
+    """Return whether a body with this beginning is a Status; None: more bytes are needed."""
     read = b"".join(body[:_UNDECIDED].split())
     if any(read.startswith(each) for each in _BEGINNINGS):
         return True
@@ -214,7 +212,7 @@ def begins_status(body: bytes) -> bool | None:
 
 
 def answer_in_place(status: int, fields: bytes) -> tuple[bytes, bytes]:
-    """Return the fields and the body of the response in place of a Status with these fields."""
+    """Return the fields and the body of the response that replaces a Status with these fields."""
     phrase = REASON_PHRASES.get(status, b"Unknown")
     body = b"%d %b: the cluster did not pass the request on to the service\n" % (status, phrase)
     own = b"Content-Type: text/plain; charset=utf-8\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
@@ -222,25 +220,25 @@ def answer_in_place(status: int, fields: bytes) -> tuple[bytes, bytes]:
 
 
 def message_of(body: bytes) -> str:
-    """Return the printable message of a Status, for operators."""
+    """Return the printable message of a Status, for the log."""
     found = _MESSAGE.search(body)
     text = (found[1] if found is not None else b"").replace(b'\\"', b'"').decode("utf-8", "replace")
     return "".join(each if each.isprintable() else " " for each in text)
 
 
-#: Endpoints of a cluster to which one request tries to connect.
+#: Maximum of the API server's endpoints to which one request tries to connect.
 _MAX_CONNECTS = 3
-# : The fields that `split_identity_headers` removes along with identities, but the ingress has set
-# (`forwarded_headers`).
+# : Fields that the ingress has set (`forwarded_headers`) and that `split_identity_headers` removes along with
+# identities.
 _FORWARDED = re.compile(rb"(?im)^(?:x-forwarded-(?:for|proto|host)|x-real-ip|forwarded):[^\n]*\n")
-# Accept-Encoding: the API server rewrites links only in bodies that it can decode. Audit-ID: with a chosen one, a
-# client could confuse its entries in the audit log with those of others.
+# Accept-Encoding: the API server rewrites links only in bodies that it can decode. Audit-ID: by choosing one, a
+# client could confuse its entries in the audit log with entries of others.
 _NOT_FOR_IT = re.compile(rb"(?im)^(?:accept-encoding|audit[-_]id):[^\n]*\n")
 _CREDENTIALS = re.compile(rb"(?im)^(?:authorization|sec[-_]websocket[-_]protocol):[^\n]*\n")
 
 
 class ServiceBehindAPIServer:
-    """A service in a cluster, a `Target`. `cluster` returns the cluster in force, or None after its removal."""
+    """A `Target`: a service in a cluster. `cluster` returns the current cluster, or None after its removal."""
 
     __slots__ = ("_cluster", "_gone", "_refused", "in_flight", "prefix")
 
@@ -252,7 +250,7 @@ class ServiceBehindAPIServer:
         port: int | str,
         refused: Callable[[int, str], None] = lambda status, message: None,
     ) -> None:
-        """`service` may begin with `https:`. `refused` is called with status and message of a Status."""
+        """`service` can begin with `https:`. `refused` is called with the code and message of a replaced Status."""
         self._cluster = cluster
         self._refused = refused
         self._gone = False
@@ -264,11 +262,11 @@ class ServiceBehindAPIServer:
         return not self._gone
 
     def leave(self) -> None:
-        """Take no more requests."""
+        """Accept no more requests."""
         self._gone = True
 
     def take(self, *, upgrade: bool) -> ClientStream | None:
-        """Return a stream of HTTP/1.1, since the response of a pod could end a connection that other requests share."""
+        """Return a stream of HTTP/1.1, because a pod's response could end an HTTP/2 connection of several requests."""
         cluster = self._cluster()
         if cluster is None or not cluster.credentials.is_ready:
             return None
@@ -279,7 +277,7 @@ class ServiceBehindAPIServer:
         try:
             return None if stream is None else _Proxied(stream, cluster, endpoint, self.prefix, self._refused)
         except CredentialError:
-            return None  # `open` reports the cause
+            return None  # `open` will fail too, and raise the cause
 
     def open(self, *, upgrade: bool) -> Deferred[ClientStream]:
         return Deferred.fromCoroutine(self._open())
@@ -290,7 +288,7 @@ class ServiceBehindAPIServer:
             raise TargetGone("the service is not an endpoint any more")
         try:
             await cluster.credentials.ready()
-        except CredentialError:  # its source has logged why
+        except CredentialError:  # the source of the credential has logged the cause
             raise ConnectFailed(f'the proxy has no usable credential for cluster "{cluster.name}"') from None
         tried: list[Endpoint] = []
         problem: ConnectError = ConnectFailed(f'no endpoint of cluster "{cluster.name}" is ready')
@@ -316,7 +314,7 @@ class ServiceBehindAPIServer:
 
 
 class _Proxied:
-    """A `ClientStream` that sends the request as the proxy itself, to a service."""
+    """A `ClientStream` that sends a request to a service with the proxy's own credential."""
 
     __slots__ = (
         "_authority",
@@ -390,10 +388,10 @@ class _Proxied:
 
 
 def request_fields(fields: bytes) -> bytes:
-    """Return the fields of a client's request to pass on, and those that name its origin."""
+    """Return the fields of a client's request to pass on, with the fields that name its origin."""
     forwarded = b"".join(_FORWARDED.findall(fields))
     try:
         kept = split_identity_headers(fields).fields
-    except StatusError:  # several Authorization fields, or many subprotocols with a token among them
+    except StatusError:  # there are several Authorization fields, or many subprotocols with a token among them
         kept = split_identity_headers(_CREDENTIALS.sub(b"", fields)).fields
     return _NOT_FOR_IT.sub(b"", kept) + forwarded

@@ -11,11 +11,11 @@ from mcproxy.services.ingress.endpoint_balancer import EndpointBalancer, client_
 from mcproxy.services.ingress.endpoint_health import BackendEndpoint
 
 RETRY_SHARE = 0.2
-"""Retries earned by each request: a backend that is down gets a fifth more requests, not double."""
+"""Retries that each request adds to the budget: a failing backend gets a fifth more requests, not twice as many."""
 MOST_RETRIES = 50.0
-"""Maximum of saved retries, and so of retries in a row."""
+"""Maximum of the retry budget, and so of retries in a row."""
 FIRST_RETRIES = 10.0
-"""Retries of a new backend."""
+"""Retry budget of a new backend."""
 
 
 class Backend:
@@ -43,13 +43,13 @@ class Backend:
         previous: Backend | None = None,
         clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`members` are by cluster; `keys` are those of cookies. `previous` is the backend that this one replaces."""
+        """`members`: by cluster. `keys`: the keys of affinity cookies. `previous`: the backend that is replaced."""
         self.config = config
         self.balancer: EndpointBalancer
         self._budget: float
         self.service = f"{config.namespace}/{config.service}"
         self.name = f"{self.service}:{config.port}"
-        #: for requests without a host (HTTP/1.0)
+        #: Host field for requests without a host (HTTP/1.0)
         self.authority = f"{config.service}.{config.namespace}".encode()
         self.members = dict(members)
         self.balancer = EndpointBalancer(
@@ -82,14 +82,14 @@ class Backend:
 
     @property
     def missing(self) -> bool:
-        """Whether no cluster with a weight has the Service or its port; False while one of them is unknown."""
+        """Whether no cluster with a weight has the Service or its port; False while one such cluster is unknown."""
         weights = self.config.weight
         return all(member.known.missing for cluster, member in self.members.items() if weights(cluster))
 
     def first(self, named: BackendEndpoint | None, key: bytes = b"") -> BackendEndpoint | None:
         """Return the endpoint for the first attempt of a request; None if there is none.
 
-        `named`: the endpoint in the request's affinity cookie. `key`: of its client (`client_key`).
+        `named`: the endpoint in the request's affinity cookie. `key`: the key of its client (`client_key`).
         """
         if self._budget < MOST_RETRIES:
             self._budget += RETRY_SHARE
@@ -98,7 +98,7 @@ class Backend:
         return self.balancer.pick((), key)
 
     def another(self, tried: Sequence[BackendEndpoint], key: bytes = b"") -> BackendEndpoint | None:
-        """Return an endpoint for the retry of a request that failed at `tried`; None if there is none or no budget."""
+        """Return an endpoint to retry a request that failed at `tried`; None if no endpoint or no budget is left."""
         if self._budget < 1:
             return None
         found = self.balancer.pick(tried, key)

@@ -1,8 +1,8 @@
-"""The endpoints of a backend in one cluster, kept in step with the endpoint table.
+"""Keeps the live endpoints of a backend in one cluster in step with the endpoint table.
 
 An endpoint with the same address and port keeps its health, its connections and its count of requests, whatever else
-changes. With `via: APIServer` one endpoint stands for all: the cluster's API server, as long as the service has any
-endpoints. With `via: PortForward` only endpoints that name a pod count.
+changes. With `via: APIServer` the cluster's API server is the only endpoint, as long as the service has endpoints. With
+`via: PortForward` only endpoints that name a pod are used.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from mcproxy.services.ingress.forward_target import Target
 log = Logger(__name__)
 
 _LONG = 0.05
-"""Seconds; after a change that took longer, as only one of thousands of endpoints does, the next one is delayed."""
+"""Seconds; after a longer change (only thousands of endpoints take so long), the next change is delayed."""
 _REST = 10
-"""The delay, as a multiple of the time that the change took."""
+"""The delay, as a multiple of the duration of the last change."""
 _MAX_REST = 2.0
-"""Seconds."""
+"""Maximum of the delay, in seconds."""
 API_SERVER = PodEndpoint("API server", 0)
-"""The endpoint that stands for all endpoints of a service with `via: APIServer`."""
+"""The only endpoint of a service with `via: APIServer`."""
 
 
 class MemberKey(NamedTuple):
@@ -61,7 +61,7 @@ def member_keys(backend: IngressBackend) -> dict[str, MemberKey]:
 
 
 Ejected = Callable[[str, str], None]
-"""``(service, cluster)``: called when failed requests have ejected an endpoint."""
+"""Called with ``(service, cluster)`` when failed requests have ejected an endpoint."""
 
 
 class Targets(Protocol):
@@ -70,7 +70,7 @@ class Targets(Protocol):
     def acquire(self, key: MemberKey, pod: PodEndpoint, app_protocol: str | None) -> Target: ...
 
     def release(self, target: Target) -> None:
-        """Send no new requests: those in flight end by themselves."""
+        """Send no new requests; requests in flight end by themselves."""
 
 
 def _ignored(service: str, cluster: str) -> None:
@@ -78,7 +78,7 @@ def _ignored(service: str, cluster: str) -> None:
 
 
 class BackendMember:
-    """The endpoints of one backend in one cluster, now."""
+    """The current endpoints of one backend in one cluster."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class BackendMember:
         self._app_protocol: str | None = None
         self._started = False
         self._was_known = False
-        self._unnamed = False  # there are endpoints, but none names a pod
+        self._unnamed = False  # whether there are endpoints, but none names a pod
         self._listeners: dict[int, Callable[[], None]] = {}
         self._number = 0
         self._rests_until = 0.0
@@ -114,7 +114,7 @@ class BackendMember:
         self._refresh()
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call `changed` when the usable endpoints may have changed, until the returned function is called."""
+        """Call `changed` after possible changes of the usable endpoints, until the returned function is called."""
         self._number += 1
         number = self._number
         self._listeners[number] = changed
@@ -125,7 +125,7 @@ class BackendMember:
         return unsubscribe
 
     def start(self) -> None:
-        """The configuration comes into force: start the active checks, unless they run already."""
+        """Start the active checks, unless they run already; called when the configuration comes into force."""
         if self._checks is not None and not self._started:
             self._started = True
             self._checks.start()
@@ -148,7 +148,7 @@ class BackendMember:
         self._targets.release(endpoint.target)
 
     def _table_changed(self) -> None:
-        """Apply the change, delayed if the last one took long: a cluster may change thousands at any time."""
+        """Apply a change, delayed if the last one took long: a cluster can change thousands of endpoints at once."""
         if self._later is not None:
             return
         began = self._clock.seconds()
@@ -174,7 +174,7 @@ class BackendMember:
         elif self.key.via is Via.PORT_FORWARD:
             pods = self._named(pods)
         before = {self._identity(each.pod): each for each in self.endpoints}
-        if known.app_protocol != self._app_protocol:  # it needs other connections
+        if known.app_protocol != self._app_protocol:  # the new protocol needs other connections
             self._app_protocol = known.app_protocol
             stays: dict[PodEndpoint, BackendEndpoint] = {}
         else:
@@ -221,7 +221,7 @@ class BackendMember:
         return named
 
     def _identity(self, pod: PodEndpoint) -> PodEndpoint:
-        """Return the identity of an endpoint: address and port, and the pod's name if it is reached by that."""
+        """Return the identity of an endpoint: address and port, and the pod's name if `via` connects by name."""
         return PodEndpoint(pod.address, pod.port, pod=pod.pod if self.key.via is Via.PORT_FORWARD else None)
 
     def _went_out(self, endpoint: BackendEndpoint, seconds: float) -> None:

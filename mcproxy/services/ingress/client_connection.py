@@ -1,6 +1,6 @@
-"""A client's connection: its address, the hosts that it may serve, and the results of its last request.
+"""State of a client's connection: its address, the hosts allowed on it, and values computed for its last request.
 
-The next request often has the same host and fields.
+The values are reused because the next request often has the same host and fields.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def host_name(host: bytes) -> bytes:
 
 
 class CertificateCoverage:
-    """The hosts that a TLS connection may serve.
+    """The hosts for which a TLS connection accepts requests.
 
-    A client may send requests for other hosts over a connection if its certificate covers them (connection reuse, RFC
-    9113 9.1.1); a request for any other host of the listener is misdirected (421, RFC 9110 15.5.20). A client without a
-    server name (SNI) got the default certificate: it may request any host, as with nginx.
+    A client can send requests for all hosts that the connection's certificate covers (connection reuse, RFC 9113
+    9.1.1). A request for any other host of the listener is misdirected (421, RFC 9110 15.5.20). A client without a
+    server name (SNI) got the default certificate and can request any host, as with nginx.
     """
 
     __slots__ = ("_default", "_names", "_shown")
@@ -57,7 +57,7 @@ class CertificateCoverage:
         }
 
     def misdirected(self, server_name: str | None, host: bytes) -> bool:
-        """Whether a request for a host (`host_name`) must not come over a connection with this TLS server name."""
+        """Whether a request for a host (`host_name`) is misdirected on a connection with this TLS server name."""
         name = host.decode("latin-1")
         if not server_name or name == server_name:
             return False
@@ -74,22 +74,22 @@ class Handler(Protocol):
     """The handler of the requests of a connection under one Runtime (`ingress_handler`)."""
 
     def routes_of(self, connection: ServerConnection, host: bytes) -> Any:
-        """Return the routes for a host on a connection; None if this connection must not serve the host."""
+        """Return the routes for a host on a connection; None if the host is misdirected there (421)."""
 
 
 class ConnectionFields:
-    """The values derived from a host and a block of fields, computed once for requests that repeat them."""
+    """The values derived from a host and a block of fields, computed once for requests that repeat both."""
 
     __slots__ = ("address", "fields", "https", "request_id", "user_agent")
 
     def __init__(self, known: Origin) -> None:
         self.fields = known.rest + known.fields
-        """The fields to send in place of the client's, without the identifier of the request."""
+        """The fields to send instead of the client's, without the identifier of the request."""
         self.address = known.address
         self.https = known.https
         given = first_value(known.rest, b"x-request-id")
         self.request_id = given if given is not None and _REQUEST_ID.fullmatch(given) else b""
-        """The client's identifier; b"" if it has no well-formed one."""
+        """The client's identifier of the request; b"" if it has no well-formed one."""
         if given is not None and not self.request_id:
             self.fields = _without_request_id(known.rest) + known.fields
         agent = first_value(known.rest, b"user-agent")
@@ -111,14 +111,14 @@ class Client:
         self.host = b""
         """The host of the last request."""
         self.routes: Any = None
-        """The routes of that host; None if this connection must not serve it."""
+        """The routes of that host; None if the host is misdirected on this connection (421)."""
         self._host: bytes | None = None
         self._trusted = trusted if is_trusted(self.address, trusted) else ()
         self._fields: bytes | None = None
         self._noted: ConnectionFields | None = None
 
     def noted(self, connection: ServerConnection, head: RequestHead) -> ConnectionFields:
-        """Process the head of a request; sets `host` and `routes`."""
+        """Return the values for the head of a request; set `host` and `routes`."""
         host, noted = head.host, self._noted
         if host != self._host:
             self._host = host

@@ -1,12 +1,12 @@
-"""Session affinity by cookie: the endpoint with which a client stays. Pure.
+"""Session affinity by cookie: keeps the requests of a client at one endpoint. Pure.
 
-The value of a cookie is an HMAC of the endpoint's address, under a secret key of the proxy: it does not reveal the
-address (a plain hash of the 2^32 IPv4 addresses could be reversed), and it is compared with the values of the backend's
-present endpoints, so an invented value, or one of another backend, names no endpoint. No state is kept for clients.
+The value of a cookie is an HMAC of the endpoint's address with a secret key of the proxy. It does not reveal the
+address (a plain hash of the 2^32 IPv4 addresses could be reversed). It is compared with the values of the backend's
+present endpoints, so an invented value or that of another backend names no endpoint. No state is kept for clients.
 
-The key comes from the private keys of the listener's certificates, so all workers, later processes and replicas with
-the same certificates accept each other's cookies; without certificates, from the process that starts the workers. A
-reload with other certificates makes another key: cookies under former keys are accepted as long as the process lives.
+The key is derived from the private keys of the listener's certificates, so all workers, later processes and replicas
+with the same certificates accept each other's cookies. Without certificates the parent process of the workers makes it.
+A reload with other certificates makes another key; the process accepts cookies of some former keys as long as it lives.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from mcproxy.config.model import AffinityCookie, IngressBackend, SameSite
 from mcproxy.services.ingress.endpoint_health import BackendEndpoint
 
 MAX_KEYS = 4
-"""Keys whose cookies are accepted: the newest, and some before it."""
+"""Maximum of keys whose cookies are accepted: the newest key and some former ones."""
 _CONTEXT = b"mcproxy ingress affinity 1"
 
 
 def derived_key(secrets: Iterable[bytes]) -> bytes:
-    """Return the key derived from secrets in any order; b"" without any."""
+    """Return the key derived from secrets, independent of their order; b"" without secrets."""
     found = sorted({sha256(each).digest() for each in secrets})
     return hmac.digest(b"".join(found), _CONTEXT, sha256) if found else b""
 
 
 def joined_keys(new: bytes, before: Sequence[bytes]) -> tuple[bytes, ...]:
-    """Return the keys after a reload, first the one that makes cookies."""
+    """Return the keys after a reload; the first one makes cookies."""
     return tuple(dict.fromkeys((new, *before)))[:MAX_KEYS]
 
 
 def cookie_pattern(name: bytes, value: bytes) -> re.Pattern[bytes]:
-    """Return the pattern of a cookie in the fields of a request; its group is the value, if it is well-formed."""
+    """Return the pattern of a cookie in the fields of a request; the group is the value, if well-formed."""
     return re.compile(
         rb"(?:^|\n)cookie:(?:[^\r\n]*?[; \t])??%b=(%b)(?=[; \t\r])" % (re.escape(name), value), re.IGNORECASE
     )
@@ -49,12 +49,12 @@ class CookieAffinity:
     __slots__ = ("_age", "_backend", "_by_value", "_keys", "_members", "_pattern", "_same_site", "_tokens", "name")
 
     def __init__(self, backend: IngressBackend, keys: Sequence[bytes]) -> None:
-        """`keys`: the first makes cookies, all are accepted."""
+        """`keys`: the first key makes cookies; cookies of all keys are accepted."""
         port = backend.port
         self._backend = f"{backend.namespace}/{backend.service}:{port}".encode()
         self._keys = tuple(keys)
         cookie = backend.cookie or AffinityCookie()
-        #: The backend's part of the name: backends on one host have different cookies.
+        #: The backend's part of the cookie's name, so that backends on one host have different cookies.
         self.name = (cookie.name or "mcproxy-" + sha256(_CONTEXT + self._backend).hexdigest()[:8]).encode()
         age = int(cookie.max_age)
         self._age = b"; Max-Age=%d" % age if age else b""
@@ -80,7 +80,7 @@ class CookieAffinity:
         self._by_value = known
 
     def endpoint_of(self, fields: bytes) -> BackendEndpoint | None:
-        """Return the endpoint in the cookie of a request; None if there is no cookie, or the endpoint is gone."""
+        """Return the endpoint that the cookie of a request names; None without a cookie or if the endpoint is gone."""
         for value in self._pattern.findall(fields):
             found = self._by_value.get(value)
             if found is not None:
@@ -88,9 +88,9 @@ class CookieAffinity:
         return None
 
     def field(self, endpoint: BackendEndpoint, path: bytes, *, secure: bool) -> bytes:
-        """Return the Set-Cookie line for an endpoint; `path` is that of the rule, encoded."""
+        """Return the Set-Cookie line for an endpoint; `path` is the encoded Path of the rule."""
         tokens = self._tokens.get(endpoint)
-        if tokens is None:  # it went away meanwhile
+        if tokens is None:  # the endpoint was removed meanwhile
             return b""
         same_site = self._same_site if secure or self._same_site is not SameSite.NONE else SameSite.LAX
         return b"Set-Cookie: %b=%b; Path=%b%b; HttpOnly; SameSite=%b%b\r\n" % (

@@ -1,20 +1,20 @@
-"""Chooses an endpoint: first a cluster by weight, then one of its endpoints by the strategy. Pure.
+"""Load balancing of a backend: chooses a cluster by weight, then one of its endpoints by the strategy. Pure.
 
 The candidates are the first of these groups that is not empty:
 
 1. ready endpoints that are not ejected (`endpoint_health`);
-2. all ready endpoints: if all seem to be broken, the fault is likely elsewhere (nginx does the same);
+2. all ready endpoints: if all are ejected, the fault is likely elsewhere (nginx does the same);
 3. terminating endpoints that still serve, when a rolling update has removed all others.
 
 A cluster with a weight of 0 never gets a request, and a cluster without candidates leaves its share to the others.
-Weights are smooth, as in nginx (`balancing.round_robin`): 3 and 1 give the turns aaba. The rotation is kept by the name
-of a cluster and the address of an endpoint: it continues when endpoints come and go, and over reloads. ConsistentHash
-has no turns (`HashRing`).
+Weighted round robin is smooth, as in nginx (`balancing.round_robin`): the weights 3 and 1 give the sequence aaba. The
+rotation refers to names of clusters and addresses of endpoints, so it continues over reloads and when endpoints come
+and go. ConsistentHash has no rotation (`HashRing`).
 
-*Slow start*: a new endpoint, or one that was ejected before, is skipped in its turn so often that its share grows from
-a tenth to the whole within the configured time, and LeastRequests counts it as busier accordingly: as nginx'
-`slow_start` ("when unhealthy server becomes healthy, or when the server becomes available after a period of time it was
-considered unavailable"). The first endpoints of a new backend do not count as new.
+*Slow start*: the share of a new or formerly ejected endpoint grows from a tenth to the whole within the configured
+time: some of its turns are skipped, and LeastRequests counts it as busier. nginx' `slow_start` does the same ("when
+unhealthy server becomes healthy, or when the server becomes available after a period of time it was considered
+unavailable"). The first endpoints of a new backend do not count as new.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from mcproxy.upstream.balancing.consistent_hash import ranking
 from mcproxy.upstream.balancing.round_robin import SmoothWeightedRoundRobin
 
 MAX_COMPARED = 64
-"""Endpoints, next in turn, that LeastRequests compares for one request."""
+"""Maximum of endpoints, next in turn, that LeastRequests compares for one request."""
 LEAST_SHARE = 0.1
-"""The part of its share with which a new endpoint begins, as Envoy's min_weight_percent."""
+"""The fraction of its share that a new endpoint has at first, as Envoy's min_weight_percent."""
 
 
 class EndpointBalancer:
-    """The choice for one backend."""
+    """Chooses the endpoints of requests for one backend."""
 
     __slots__ = (
         "_among",
@@ -73,10 +73,10 @@ class EndpointBalancer:
     ) -> None:
         """`members` are by the name of their cluster; `random` returns a float in [0, 1).
 
-        `slow_start`: seconds until a new or recovered endpoint has its whole share; `clock` returns the time, on the
+        `slow_start`: seconds until a new or recovered endpoint has its whole share. `clock` returns the time, on the
         scale of `BackendEndpoint.since`.
 
-        The rotation begins at random, so that processes that start together do not begin with the same endpoint.
+        The rotation begins at a random endpoint, so that processes that start together use different endpoints first.
         """
         self._members = dict(members)
         self._weights = tuple(weights[name] for name in self._members)
@@ -85,13 +85,13 @@ class EndpointBalancer:
         self._rings: dict[int, HashRing] = {}  # by cluster; made on first use
         self._slow_start = 0.0 if self._hashes else slow_start
         self._clock = clock
-        self._warm_at = -inf  # when the newest endpoint has its whole share
+        self._warm_at = -inf  # the time at which the newest endpoint has its whole share
         self._random = random
         self._dirty = True
-        self._chosen: frozenset[BackendEndpoint] | None = None  # all candidates, once requested
+        self._chosen: frozenset[BackendEndpoint] | None = None  # all candidates, computed by `may_choose`
         self._among: tuple[int, ...] = ()
         self._turns: list[tuple[BackendEndpoint, ...]] = [() for _ in self._members]
-        self._next = [-1] * len(self._turns)  # whose turn it is, by cluster; -1: none yet
+        self._next = [-1] * len(self._turns)  # index of the next endpoint, by cluster; -1: none yet
         self._only = -1  # the only cluster with candidates, or -1
         self._smooth = SmoothWeightedRoundRobin(len(self._turns))
         if previous is not None:
@@ -104,12 +104,12 @@ class EndpointBalancer:
         self._smooth.with_weights(self._weights)
 
     def changed(self) -> None:
-        """Endpoints or their usability have changed: compute the candidates anew with the next pick."""
+        """Have the next pick recompute the candidates, because endpoints or their usability have changed."""
         self._dirty = True
 
     @property
     def has_endpoints(self) -> bool:
-        """Whether a request can be sent to an endpoint; where all have failed or terminate, to one of those."""
+        """Whether there is an endpoint for a request; ejected and terminating endpoints count too."""
         if self._dirty:
             self._update_candidates()
         return bool(self._among)
@@ -149,8 +149,8 @@ class EndpointBalancer:
 
     def _in_turn(self, cluster: int, tried: Container[BackendEndpoint]) -> BackendEndpoint:
         turns, index = self._turns[cluster], self._next[cluster]
-        left = 2 * len(turns)  # then new ones too: all may be new
-        while True:  # there is an untried one
+        left = 2 * len(turns)  # steps after which slow start skips no endpoint, because all of them may be new
+        while True:  # ends, because there is an untried endpoint
             endpoint = turns[index]
             index = index + 1 if index + 1 < len(turns) else 0
             left -= 1
@@ -159,11 +159,11 @@ class EndpointBalancer:
                 return endpoint
 
     def _share(self, endpoint: BackendEndpoint) -> float:
-        """Return the part of its share that a new endpoint gets at present, LEAST_SHARE to 1."""
+        """Return the fraction of its share that an endpoint gets at present, LEAST_SHARE to 1."""
         return min(1.0, max(LEAST_SHARE, (self._clock() - endpoint.since) / self._slow_start))
 
     def _hashed(self, allowed: Sequence[int], tried: Container[BackendEndpoint], key: bytes) -> BackendEndpoint:
-        """Return the endpoint of a client. The next cluster is used only after all endpoints of one were tried."""
+        """Return the endpoint of a client. Another cluster is used only after all endpoints of the first were tried."""
         cluster = allowed[0]
         if len(allowed) > 1:
             names = tuple(self._members)
@@ -222,7 +222,7 @@ class EndpointBalancer:
         self._only = self._among[0] if len(self._among) == 1 else -1
 
     def _resumed(self, before: Sequence[BackendEndpoint], position: int, turns: Sequence[BackendEndpoint]) -> int:
-        """Return whose turn it is among changed endpoints: the first of the old order that remains."""
+        """Return the index of the next endpoint after a change: the next one of the old order that remains."""
         if not turns:
             return -1
         if position >= 0:
@@ -239,18 +239,18 @@ class EndpointBalancer:
 
 # -- ConsistentHash -------------------------------------------------------------------------------------------
 #
-# ConsistentHash of ingresses: a client keeps its endpoint while others come and go. Pure.
+# ConsistentHash of ingresses: a client keeps its endpoint while other endpoints come and go. Pure.
 #
-# A cluster first, by rendezvous hashing and its weight (`balancing.consistent_hash`), then an endpoint on a ring
-# (Karger et al. 1997; nginx calls it ketama). Rendezvous hashing would compare thousands of endpoints for each client;
-# a ring takes one search. Both depend only on the names of clusters and the addresses of endpoints, so each process and
-# replica chooses alike, and every key that a client may choose costs the same.
+# The cluster is chosen by rendezvous hashing and its weight (`balancing.consistent_hash`), then the endpoint on a hash
+# ring (Karger et al. 1997; nginx calls it ketama). Rendezvous hashing would compare thousands of endpoints for each
+# client; a ring takes one search. Both depend only on the names of clusters and the addresses of endpoints, so each
+# process and replica chooses alike, and all keys that a client can choose cost the same.
 
 
 MOST_POINTS = 160
 """Points of one endpoint on a ring with few endpoints, as in ketama."""
 RING_POINTS = 1 << 15
-"""Approximate maximum of points of a ring, so that one of thousands of endpoints is made in some milliseconds."""
+"""Approximate maximum of points of a ring, so that a ring of thousands of endpoints is built in some milliseconds."""
 _POINT = 8  # bytes
 _PER_DIGEST = 8  # points from one digest
 
@@ -258,7 +258,7 @@ _PER_DIGEST = 8  # points from one digest
 def client_key(by: HashBy | None) -> Callable[[bytes, str], bytes]:
     """Return the function that computes a client's key from a request's fields and the client's address.
 
-    The key of a request without the field or cookie is the address.
+    For a request without the field or cookie, the key is the address.
     """
     if by is None or not (by.header or by.cookie):
         return lambda _, address: address.encode()
@@ -279,12 +279,12 @@ def client_key(by: HashBy | None) -> Callable[[bytes, str], bytes]:
 
 
 def ring_place(key: bytes) -> int:
-    """Return the place of a key on every ring."""
+    """Return the position of a key on every ring."""
     return int.from_bytes(blake2b(key, digest_size=_POINT).digest(), "big")
 
 
 def points_of(name: str, number: int) -> list[int]:
-    """Return the first points of an endpoint; a larger number only adds points."""
+    """Return the first `number` points of an endpoint on a ring; a larger number only adds points."""
     found: list[int] = []
     for round_ in range(-(-number // _PER_DIGEST)):
         digest = blake2b(name.encode(), digest_size=64, salt=round_.to_bytes(2, "big")).digest()
@@ -293,7 +293,7 @@ def points_of(name: str, number: int) -> list[int]:
 
 
 class HashRing:
-    """The candidates of one cluster."""
+    """A hash ring of the candidates of one cluster."""
 
     __slots__ = ("_endpoints", "_places")
 
@@ -306,7 +306,7 @@ class HashRing:
         self._endpoints = [owners[place] for place in self._places]
 
     def pick(self, place: int, tried: Container[BackendEndpoint] = ()) -> BackendEndpoint:
-        """Return the first untried endpoint from a place of the ring on; there must be one."""
+        """Return the first untried endpoint at or after a position of the ring; there must be one."""
         endpoints = self._endpoints
         index = bisect(self._places, place)
         while True:

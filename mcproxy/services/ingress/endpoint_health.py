@@ -1,16 +1,16 @@
-"""One endpoint of a backend: its requests in flight, and whether it is usable.
+"""Passive and active health checks of one endpoint of a backend.
 
 A ready endpoint can be out (ejected) for two reasons:
 
-*Passive health* (`out_by_requests`). A failure is whatever nginx always counts as one (`proxy_next_upstream error
-timeout invalid_header`): no connection, a connection that ends before the head of the response, no head in time, a
-malformed head. A response status is no failure, not even 502, 503 or 504, unless `retryOn` names it: so in nginx, and
-the load of a pod that sheds load with 503 would move to its neighbours. Three failures in a row put the endpoint out
-for 10 s, each further time in a row for twice as long, at most 60 s. Then its trial begins: the first failure puts it
-out again, the first response ends the trial.
+*Passive health* (`out_by_requests`). A failure is what nginx always counts as one (`proxy_next_upstream error timeout
+invalid_header`): no connection, a connection that ends before the head of the response, no head in time, a malformed
+head. As in nginx, no response status is a failure (not even 502, 503 or 504) unless `retryOn` names it: otherwise the
+load of a pod that sheds load with 503 would move to its neighbours. Three failures in a row put the endpoint out for
+10 s, each further time in a row for twice as long, at most 60 s. Then its trial begins: the first failure puts it out
+again, the first response ends the trial.
 
-*Active health* (`out_by_checks`), where the backend has a `healthCheck`: the endpoint is out after `unhealthyAfter`
-failed checks in a row, until `healthyAfter` successful ones in a row.
+*Active health* (`out_by_checks`), if the backend has a `healthCheck`: `unhealthyAfter` failed checks in a row put the
+endpoint out, until `healthyAfter` checks in a row succeed.
 
 If all ready endpoints are out, all of them are used (`endpoint_balancer`).
 """
@@ -36,15 +36,15 @@ from mcproxy.services.ingress.forward_target import Target
 log = Logger(__name__)
 
 MAX_FAILURES = 3
-"""Failures in a row that put an endpoint out."""
+"""Number of failures in a row that put an endpoint out."""
 FIRST_OUT = 10.0
-"""Seconds for which it is out the first time."""
+"""Seconds for which an endpoint is out the first time."""
 LONGEST_OUT = 60.0
-"""Seconds for which it is out at most."""
+"""Maximum of seconds for which an endpoint is out."""
 
 
 class BackendEndpoint:
-    """An endpoint in one cluster, of one backend or of several that differ only in how they choose."""
+    """An endpoint in one cluster. Backends that differ only in weights, strategy or affinity share it."""
 
     __slots__ = (
         "_clock",
@@ -68,19 +68,19 @@ class BackendEndpoint:
     def __init__(
         self, cluster: str, pod: PodEndpoint, target: Target, clock: IReactorTime, since: float = -math.inf
     ) -> None:
-        """`target` is where requests are sent (`pod_pools`); `since` is when it was added or recovered."""
+        """`target`: the destination of requests (`pod_pools`). `since`: when the endpoint was added or recovered."""
         self.cluster = cluster
         self.pod = pod
         self.target = target
         self.since = since
         address = f"[{pod.address}]" if ":" in pod.address else pod.address
-        self.name = f"{address}:{pod.port}" if pod.port else address  # else an API server chooses
+        self.name = f"{address}:{pod.port}" if pod.port else address  # port 0: an API server chooses the pod
         self.out_by_requests = False
         self.out_by_checks = False
-        self.problem = ""  # why it is out, for operators
+        self.problem = ""  # why the endpoint is out, for operators
         self.failures_total = 0
-        self.changed: Callable[[], None] = _nothing  # called when `usable` may have changed
-        # Called when failed requests have put it out, with the seconds for which it is out.
+        self.changed: Callable[[], None] = _nothing  # called after possible changes of `usable`
+        # Called when failed requests have put the endpoint out, with the seconds for which it is out.
         self.went_out: Callable[[BackendEndpoint, float], None] = _ignored
         self._clock = clock
         self._failures = 0  # in a row
@@ -95,16 +95,16 @@ class BackendEndpoint:
 
     @property
     def ready(self) -> bool:
-        """Whether it is ready by its EndpointSlice."""
+        """Whether the endpoint is ready according to its EndpointSlice."""
         return self.pod.state is EndpointState.READY
 
     @property
     def usable(self) -> bool:
-        """Whether it is ready and not out."""
+        """Whether neither requests nor checks have put the endpoint out."""
         return not self.out_by_requests and not self.out_by_checks
 
     def succeeded(self) -> None:
-        """The head of a response has arrived."""
+        """Reset the count of failures, because the head of a response has arrived."""
         if self._failures:
             self._failures = self._outs = 0
 
@@ -139,13 +139,13 @@ class BackendEndpoint:
                 self._came_back()
 
     def _came_back(self) -> None:
-        """A reason for being out has ended; after the last one it has a slow start, as a new endpoint."""
+        """End a reason for being out; after the last reason the endpoint has a slow start, as a new one."""
         if self.usable:
             self.since = self._clock.seconds()
         self.changed()
 
     def stop(self) -> None:
-        """The endpoint is gone: end its timer; requests that fail later start none."""
+        """End the timer of a removed endpoint; requests that fail later start no timer."""
         self._gone = True
         self.changed, self.went_out = _nothing, _ignored
         if self._timer is not None:
@@ -163,16 +163,16 @@ def _ignored(endpoint: BackendEndpoint, seconds: float) -> None:
 
 # -- active checks --------------------------------------------------------------------------------------------
 #
-# Active health checks of a backend's endpoints: GET of `healthCheck.path`, as kubelet's probes: 200 to 399 is good.
+# Active health checks send GET `healthCheck.path` to a backend's endpoints; as in kubelet's probes, 200 to 399 is good.
 #
-# Each process with listeners checks by itself; the connections are those of requests, kept ones first. An endpoint
-# begins as ready, as its cluster reports it. A terminating one is not checked.
+# Each process with listeners checks independently, over the connections of requests, idle ones first. A new
+# endpoint counts as healthy. A terminating endpoint is not checked.
 
 
 _FIELDS = b"User-Agent: mcproxy-health-check\r\nAccept: */*\r\n"
-_MOST_BODY = 64 * 1024  # bytes of a body to read, so that the connection can be kept
+_MOST_BODY = 64 * 1024  # maximum of bytes of a body that is read so that the connection can be kept
 _FIRST = 1.0  # seconds within which the first check begins
-_JITTER = 0.1  # part of the interval
+_JITTER = 0.1  # fraction of the interval
 
 
 class HealthChecks:
@@ -301,7 +301,7 @@ async def _probe(target: Target, path: bytes) -> str:
         try:
             return await _ask(stream, path)
         except ConnectionClosed:
-            pass  # a kept connection that was closed meanwhile proves nothing
+            pass  # the endpoint had closed an idle connection, which is no failure
     try:
         return await _ask(await target.open(upgrade=False), path)
     except ConnectError as problem:
@@ -345,7 +345,7 @@ class _Answer:
             self.result.callback("" if 200 <= self._status < 400 else f"it answers {self._status}")
 
     def response_interim(self, head: ResponseHead) -> None:
-        """Another one follows."""
+        """Do nothing: the final response follows."""
 
     def response_head(self, head: ResponseHead) -> None:
         self._status = head.status
@@ -361,7 +361,7 @@ class _Answer:
             self._done()
 
     def response_flush(self) -> None:
-        """Nothing is passed on."""
+        """Do nothing: the response is not passed on."""
 
     def response_end(self, trailers: list[Header]) -> None:
         self._done()
@@ -377,7 +377,7 @@ class _Answer:
         self._done()
 
     def pause_request(self) -> None:
-        """There is no body."""
+        """Do nothing: the request has no body."""
 
     def resume_request(self) -> None:
-        """There is no body."""
+        """Do nothing: the request has no body."""

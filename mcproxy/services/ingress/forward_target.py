@@ -15,17 +15,17 @@ Sent = tuple[bytes, bytes, tuple[bytes, ...]]
 
 
 class TargetGone(ConnectFailed):
-    """The target takes no more requests, which is no failure of it."""
+    """The target accepts no more requests; this does not count as its failure."""
 
 
 class Target(Protocol):
-    """A destination of requests. Only `IngressForward` changes `in_flight`: up and down by one for each attempt."""
+    """A destination of requests. Only `IngressForward` changes `in_flight`, by one up and down for each attempt."""
 
     in_flight: int
 
     @property
     def takes_requests(self) -> bool:
-        """Whether it takes a further request."""
+        """Whether the target accepts a further request."""
         ...
 
     def take(self, *, upgrade: bool) -> ClientStream | None:
@@ -48,10 +48,10 @@ class Target(Protocol):
 
 
 class AttemptOutcome(Enum):
-    """The result of an attempt at a target."""
+    """The result of one attempt to forward a request to a target."""
 
     ANSWERED = "answered"
-    """The response is complete, or became a tunnel."""
+    """The response is complete, or the connection became a tunnel."""
     CONNECT_FAILED = "connect_failed"
     """No connection was made."""
     REFUSED = "refused"
@@ -61,17 +61,17 @@ class AttemptOutcome(Enum):
     TIMED_OUT = "timed_out"
     """The response did not begin in time."""
     INVALID = "invalid"
-    """The target has sent no valid response."""
+    """The target has sent an invalid response."""
     REJECTED = "rejected"
     """The response had a status of `retryOn`, and the request was sent to another target."""
     BROKEN = "broken"
-    """The connection or the stream ended within the response."""
+    """The connection or the stream ended before the end of the response."""
     CANCELLED = "cancelled"
     """The client went away."""
 
 
 class Failure(Enum):
-    """Why no target has answered a request: the status for the client, and the reason for the access log."""
+    """Why no target has answered a request: the status code for the client, and the reason for the access log."""
 
     NO_ENDPOINT = 503, "no_endpoint"
     MISSING = 500, "no_endpoint"

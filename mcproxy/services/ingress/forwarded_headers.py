@@ -1,14 +1,14 @@
-"""The headers that name the client to a pod: X-Forwarded-*, X-Real-IP and Forwarded (RFC 7239). Pure.
+"""Headers that tell a pod the client's address: X-Forwarded-*, X-Real-IP and Forwarded (RFC 7239). Pure.
 
-These headers of a client that is no trusted proxy are replaced, in any spelling (many servers read `_` as `-`). The
-chain of addresses from a trusted proxy is kept, and that proxy's address is appended. X-Forwarded-For has precedence,
-and Forwarded is made from it: a proxy that knows only X-Forwarded-For passes on any Forwarded that its client has
-invented. If there is only Forwarded, its chain is used, with proto and host of the last element, which that proxy has
-written.
+If the client is no trusted proxy, its headers of these names are replaced, in any spelling (many servers read `_` as
+`-`). A trusted proxy's chain of addresses is kept, and the proxy's own address is appended. X-Forwarded-For has
+precedence, and Forwarded is made from it, because a proxy that knows only X-Forwarded-For passes on any Forwarded that
+its client has invented. If there is only Forwarded, its chain is used, with proto and host of the last element, which
+that proxy has written.
 
 X-Forwarded-Port is the port in the client's Host, or else the default port of the scheme.
 
-`Proxy` is always removed: CGI servers make HTTP_PROXY of it (httpoxy).
+`Proxy` is always removed, because CGI servers turn it into the variable HTTP_PROXY (httpoxy).
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ _PAIR = re.compile(rb'(?:^|[;\s])(proto|host)=(?:"([^"\\]*)"|([^\s;",]+))', re.I
 _PORT = re.compile(rb":([0-9]{1,5})\Z")
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 MAX_CHAIN = 50
-"""Maximum of addresses of a chain that are passed on: the last ones."""
+"""Maximum of addresses of a chain that are passed on; the last ones are kept."""
 
 
 class Origin:
-    """The origin of one request, and the fields that name it."""
+    """The origin of one request, and the header fields that describe it."""
 
     __slots__ = ("address", "fields", "https", "rest")
 
     def __init__(self, rest: bytes, fields: bytes, address: str, *, https: bool) -> None:
         self.rest = rest
-        """The client's fields that are passed on, as a block."""
+        """The client's fields to pass on, as a block."""
         self.fields = fields
-        """Ours, as a block."""
+        """The fields that the proxy adds, as a block."""
         self.address = address
-        """The client's: the last one in the chain that is not of a trusted proxy; "" for a unix socket."""
+        """The client's address: the last one in the chain that is no trusted proxy's; "" for a unix socket."""
         self.https = https
         """Whether the client's connection is known to use TLS."""
 
@@ -86,7 +86,7 @@ def origin(fields: bytes, host: bytes, peer: str, *, tls: bool, trusted: Sequenc
             break
     try:
         real = str(ip_address(real))
-    except ValueError:  # "unknown" or an obfuscated name: the peer is used
+    except ValueError:  # "unknown" or an obfuscated name: the peer's address is used
         real = peer
     return Origin(
         rest,
@@ -101,7 +101,7 @@ def _chain(values: Sequence[bytes]) -> list[bytes]:
 
 
 def _last_element(value: bytes) -> bytes:
-    """Return the last element of a Forwarded field; a comma in quotes is no separator."""
+    """Return the last element of a Forwarded field; commas in quotes are no separators."""
     start = 0
     quoted = False
     for match in re.finditer(rb'[",]', value):
@@ -131,7 +131,7 @@ def _fields(chain: Sequence[bytes], scheme: bytes, host: bytes, real: bytes, por
         lines.append(b"X-Real-IP: %b\r\n" % real)
     elements = [b"for=%b" % _node(each) for each in chain]
     if not elements:
-        elements = [b"for=unknown"]  # a unix socket
+        elements = [b"for=unknown"]  # the client uses a unix socket
     elements[-1] += b";proto=%b" % scheme
     if host:
         elements[-1] += b";host=%b" % _quoted(host)

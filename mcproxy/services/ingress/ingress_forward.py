@@ -1,12 +1,12 @@
-"""Forwards one request of an ingress to one of its targets, and streams the response back.
+"""Forwards one request of an ingress to a target, retries it at others, and streams the response back.
 
     choose target -> stream of its pool -> send head -> body ... ; response head -> body ... -> end
           ^                                                                |
-          '---- nothing was sent, it was refused unprocessed, -------------'
-                or nothing came back and the method is idempotent
+          '---- retry: no connection, the target refused it unprocessed, --'
+                or no response came and the method is idempotent
 
-`IngressForward` stands between the two engines (`http.request_relay`); its owner (the request) chooses targets, and
-answers the client if there is no response to pass on.
+`IngressForward` connects the two engines (`http.request_relay`). Its owner (the request) chooses targets, and answers
+the client if there is no response to pass on.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 IDEMPOTENT = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE"})
 #: Maximum of targets that are tried for one request.
 MAX_TRIES = 3
-#: Content types of remote procedure calls: the client sets a deadline, and either side may be silent.
+#: Content types of remote procedure calls. Their clients set a deadline, and either side can be silent for long.
 _CALLS = (b"application/grpc", b"application/connect+")
 
 
@@ -50,19 +50,19 @@ class ForwardedRequest(Protocol):
     exchange: Exchange
 
     def choose(self, tried: Sequence[Target]) -> Target | None:
-        """Return the target of the next attempt, not one of `tried`; None if there is no other."""
+        """Return the target of the next attempt, which is none of `tried`; None if there is no other target."""
 
     def attempt_ended(self, target: Target, outcome: AttemptOutcome) -> None:
-        """An attempt has ended; called once for each chosen target, unless the target was gone."""
+        """Called at the end of each attempt, once for each chosen target, unless the target was gone."""
 
     def response_fields(self, head: ResponseHead, target: Target) -> bytes:
         """Return the fields of a response for the client."""
 
     def broken(self, problem: Exception) -> None:
-        """The response broke off; the client's response is broken off next."""
+        """Called when the target's response breaks off, before the client's response is broken off."""
 
     def refuse(self, failure: Failure, problem: Exception | None) -> None:
-        """Answer the request in place of a target."""
+        """Answer the request, because no target has."""
 
     def fail(self) -> None:
         """Answer the request in an except clause, after an internal error."""
@@ -105,10 +105,10 @@ class IngressForward(RequestRelay):
     ) -> None:
         """`response_timeout`: seconds until the response begins, 0 for no limit; remote procedure calls have none.
 
-        `retries`: how often an idempotent request without a response, or with a status of `retry_on`, is sent to
-        another target, within MAX_TRIES. `timeout`: seconds until the response begins, over all attempts and for all
-        requests, 0 for no limit. `read_timeout`: seconds for which neither a begun response nor the rest of its request
-        makes progress, 0 for no limit; remote procedure calls and tunnels have none.
+        `retries`: how often an idempotent request is sent to another target after no response or a status of
+        `retry_on`, within MAX_TRIES. `timeout`: seconds until the response begins, over all attempts and for all kinds
+        of requests, 0 for no limit. `read_timeout`: seconds without progress of a begun response and of its request's
+        body, 0 for no limit; remote procedure calls and tunnels have no such limit.
         """
         exchange = owner.exchange
         super().__init__(exchange)
@@ -120,17 +120,17 @@ class IngressForward(RequestRelay):
         self._retry_on = retry_on
         self._upgrade = request.upgrade is not None
         self._repeatable = request.method in IDEMPOTENT and not self._upgrade
-        self._target: Target | None = None  # of the attempt under way
-        self._picked: Target | None = None  # chosen for the next one
+        self._target: Target | None = None  # target of the present attempt
+        self._picked: Target | None = None  # target chosen for the next attempt
         self._tried: tuple[Target, ...] = ()
         self._tries = 0
         self._opening: Deferred[ClientStream] | None = None
         self._problem: Exception | None = None  # why the last attempt failed
         self._fresh = False  # whether the connection was opened for this attempt
-        self._repeated = False  # whether a kept connection was dead
+        self._repeated = False  # whether an idle connection of the pool was dead
         self.deadline = NEVER
         self._read_timeout = read_timeout
-        self._paused = False  # whether the client does not read
+        self._paused = False  # whether the client reads too slowly
         if request.length and is_call(request):
             self._timeout = self._read_timeout = 0.0
             exchange.set_open_ended()
@@ -140,7 +140,7 @@ class IngressForward(RequestRelay):
             deadlines.add(self)
 
     def start(self) -> None:
-        """Send the request: at once if a connection is ready, which is the usual case."""
+        """Send the request, usually at once on a connection of the pool."""
         target = self._owner.choose(())
         if target is None:
             self._owner.refuse(Failure.NO_ENDPOINT, None)
@@ -160,7 +160,7 @@ class IngressForward(RequestRelay):
             self._owner.fail()
 
     async def _send_somewhere(self) -> None:
-        """Send the request to the picked target, or else to the next ones."""
+        """Send the request to the picked target, or to the next ones in turn."""
         owner = self._owner
         while not self._exchange.ended:
             target, self._picked = self._picked, None
@@ -170,7 +170,7 @@ class IngressForward(RequestRelay):
                     self._give_up()
                     return
                 self._begin(target)
-            # If one kept connection was dead, others may be: the second attempt gets a new one.
+            # If one idle connection was dead, others may be dead too: the second attempt gets a new connection.
             stream = None if self._repeated else target.take(upgrade=self._upgrade)
             self._fresh = stream is None
             if stream is None:
@@ -180,7 +180,7 @@ class IngressForward(RequestRelay):
                 return
 
     async def _opened(self, target: Target) -> ClientStream | None:
-        """Return a stream on a new connection; None if there is none, or the client went away."""
+        """Return a stream on a new connection; None if connecting failed or the client went away."""
         self._opening = opening = target.open(upgrade=self._upgrade)
         try:
             return await opening
@@ -237,10 +237,10 @@ class IngressForward(RequestRelay):
             self._owner.attempt_ended(target, outcome)
 
     def expired(self) -> None:
-        """A time limit has passed: that of all attempts, or of progress (`http.deadlines.Expiring`)."""
+        """End the request after a time limit, of all attempts or of progress (`http.deadlines.Expiring`)."""
         exchange = self._exchange
         deadlines = exchange.connection.factory.deadlines
-        if exchange.responded and not exchange.ended and self._paused:  # the client's own fault, see `stallTimeout`
+        if exchange.responded and not exchange.ended and self._paused:  # the client stalls, see `stallTimeout`
             self.deadline = deadlines.after(self._read_timeout)
             return
         deadlines.remove(self)
@@ -257,10 +257,10 @@ class IngressForward(RequestRelay):
             stream.doubt(exchange.started_at)
         self._cancel_upstream()
         self._over(AttemptOutcome.TIMED_OUT)
-        self._owner.refuse(Failure.TIMED_OUT, None)  # calls `exchange_done`: nothing is opened any more
+        self._owner.refuse(Failure.TIMED_OUT, None)  # calls `exchange_done`, so that no connection is opened any more
 
     def exchange_done(self) -> None:
-        """The exchange of the request has ended, successfully or not."""
+        """Release the target, because the exchange of the request has ended, successfully or not."""
         self._without_deadline()
         opening, self._opening = self._opening, None
         if opening is not None:
@@ -276,7 +276,7 @@ class IngressForward(RequestRelay):
         try:
             stream.send_head(head, *self._head, self, self._timeout)
         except BaseException:
-            self._cancel_upstream()  # otherwise its connection would have no owner, and count for ever
+            self._cancel_upstream()  # otherwise its connection would have no owner, and be counted for ever
             raise
         if exchange.handler is None:
             if head.length and (self._repeatable or stream.refusable):
@@ -310,7 +310,7 @@ class IngressForward(RequestRelay):
         timed_out = isinstance(problem, ResponseTimeout)
         if not began and self._may_repeat and (timed_out or isinstance(problem, ConnectionClosed)):
             if not self._fresh and not self._repeated and not timed_out:
-                self._repeated = True  # a kept connection that was dead says nothing about the target
+                self._repeated = True  # a dead idle connection is no failure of the target
                 self._send_again(target)
                 return
             self._over(AttemptOutcome.TIMED_OUT if timed_out else AttemptOutcome.UNANSWERED)
@@ -334,11 +334,11 @@ class IngressForward(RequestRelay):
 
     @property
     def _may_repeat(self) -> bool:
-        """Whether the request may be sent twice, and its sent part is still buffered."""
+        """Whether the request is safe to repeat, and its sent part is still buffered."""
         return self._repeatable and (self._kept is not None or not self._exchange.head.length)
 
     def _not_processed(self, target: Target, problem: RequestNotProcessed) -> None:
-        """The target has not processed the request: send it again, whatever its method, if its body is buffered."""
+        """Send a request that the target has not processed again, whatever its method, if its body is buffered."""
         if not self._may_send_again():
             self._over(AttemptOutcome.REFUSED)
             self._owner.refuse(Failure.REFUSED, problem)
@@ -369,10 +369,10 @@ class IngressForward(RequestRelay):
         exchange = self._exchange
         length = head.length
         if not length and head.declared_length is None and exchange.protocol == "HTTP/2.0":
-            length = CHUNKED  # a response with nothing but a head (gRPC's Trailers-Only) gets no content-length
+            length = CHUNKED  # a response that is only a head (gRPC's Trailers-Only) gets no content-length
         fields = self._fields_of(head)
         if not exchange.body_complete:
-            exchange.set_open_ended()  # bidirectional: from now on the client may wait for the other side
+            exchange.set_open_ended()  # bidirectional: the client may wait for parts of the response now
         if self._read_timeout:
             deadlines = exchange.connection.factory.deadlines
             self.deadline = deadlines.after(self._read_timeout)
@@ -380,7 +380,7 @@ class IngressForward(RequestRelay):
         exchange.respond(head.status, head.reason, fields, length, head.declared_length)
 
     def _rejected(self, *, whole: bool = False) -> bool:
-        """After a status of `retry_on`: send the request to another target, if it may be and there is one.
+        """Send the request to another target after a status of `retry_on`, if it is repeatable and there is one.
 
         `whole`: the response is complete.
         """
@@ -442,7 +442,7 @@ class IngressForward(RequestRelay):
 
     def response_end(self, trailers: list[Header]) -> None:
         self._stream = None
-        self._without_deadline()  # now the client sets the pace
+        self._without_deadline()  # only the client's speed matters now
         self._over(AttemptOutcome.ANSWERED)
         self._exchange.end(trailers)
 
@@ -456,12 +456,12 @@ class IngressForward(RequestRelay):
         self._tunnel_side.splice(side)
 
     def end_gracefully(self) -> None:
-        """Drain: a tunnel is closed; other responses continue to their end."""
+        """Close a tunnel at a shutdown; other responses continue to their end."""
         if self._tunnel_side is not None:
             self._tunnel_side.close(clean=True)
 
 
 def is_call(head: RequestHead) -> bool:
-    """Whether a request with a body is a remote procedure call, which may stream."""
+    """Whether a request with a body is a remote procedure call, which can stream."""
     kind = head.header(b"content-type")
     return kind is not None and kind.lower().startswith(_CALLS)

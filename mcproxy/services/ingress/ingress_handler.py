@@ -1,10 +1,10 @@
-"""The steps of a request to an Ingress listener, in order.
+"""Handles requests to an Ingress listener in these steps:
 
     connection (TLS, SNI) -> request head -> host -> rule -> redirect? -> backend -> endpoint -> forwarding -> record
 
-Every refusal is short plain text, never a Kubernetes Status: 400 for a path that servers read differently, 404 if no
-rule matches, 413 for a body beyond the rule's limit, 421 if the connection's certificate does not cover the host, 503
-without endpoints. Calls of gRPC get a gRPC status (`ingress_request.grpc_answer`).
+Every refusal is short plain text, never a Kubernetes Status: 400 for an ambiguous path, 404 if no rule matches, 413 for
+a body beyond the rule's limit, 421 if the connection's certificate does not cover the host, 503 without endpoints. gRPC
+calls get a gRPC status (`ingress_request.grpc_answer`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _TODO = {
 
 
 class IngressHandler:
-    """How one Ingress listener handles requests under one Runtime; a request keeps the handler that it began with."""
+    """Handles the requests of one Ingress listener under one Runtime; a request keeps its handler until it ends."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class IngressHandler:
         batch: RequestBatch[IngressRequest] | None = None,
         tracer: IngressTracer | None = None,
     ) -> None:
-        """`coverage` is set for a listener with TLS; `log` is the access log; `tracer` makes spans, if exported.
+        """`coverage`: set for a listener with TLS. `log`: the access log. `tracer`: makes spans, if they are exported.
 
         `request_ids` returns a new identifier for a request.
         """
@@ -77,7 +77,7 @@ class IngressHandler:
     def routes_of(self, connection: ServerConnection, host: bytes) -> Any:
         """Return the routes for a host on a connection; None if this connection must not serve the host.
 
-        A host without a rule and a certificate of the listener would not be served on another connection either: it
+        A host without a rule and without a certificate of the listener has no routes on another connection either. It
         gets the response for unknown hosts (Gateway API conformance, HTTPRouteHTTPSListenerDetectMisdirectedRequests).
         """
         coverage, router = self._coverage, self._router
@@ -131,7 +131,7 @@ class IngressHandler:
             return
         limit = route.body_bytes
         if limit and head.length and (route.limits_calls or not is_call(head)):
-            if head.length > limit or exchange.bytes_in > limit:  # HTTP/2: a part may have arrived already
+            if head.length > limit or exchange.bytes_in > limit:  # in HTTP/2, a part of the body can be here already
                 request.deny(413, f"the request body is longer than {limit} bytes", "refused")
                 return
             if head.length == CHUNKED:

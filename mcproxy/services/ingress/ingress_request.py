@@ -1,4 +1,4 @@
-"""One request to an ingress: the exchange, the proxy's own responses, and the report to metrics and access log.
+"""One request to an ingress: it chooses targets, makes the proxy's own responses, and reports to metrics and logs.
 
 The proxy's own responses are short plain text, never a Kubernetes Status.
 """
@@ -37,7 +37,7 @@ log = Logger(__name__)
 
 _NO_ROUTE = ("", "", "")
 LASTING = 5.0
-"""Seconds after which a request counts as long-running at a shutdown, which waits for shorter ones."""
+"""Seconds after which a request counts as long-running: a shutdown waits only for shorter requests."""
 
 _MESSAGES = {
     Failure.NO_ENDPOINT: "the service has no endpoint that takes requests",
@@ -58,7 +58,7 @@ _FAILED = {
 }
 """Outcomes that count as failures of an endpoint (`endpoint_health`)."""
 RETRY_AFTER = 5
-"""Seconds of Retry-After of a 503: new endpoints are known within a second."""
+"""Retry-After of a 503, in seconds: mcproxy learns of new endpoints within a second."""
 
 _PLAIN = b"Content-Type: text/plain; charset=utf-8\r\n"
 
@@ -70,21 +70,21 @@ class IngressSpan(NamedTuple):
     fields: bytes
     """The block of fields for the pod: the client's, with the trace context of this span."""
     trace_id: str
-    """In hexadecimal; "" if the trace is not sampled."""
+    """The trace id in hexadecimal; "" if the trace is not sampled."""
 
 
 class IngressTracer(Protocol):
     """Traces requests (`request_spans.IngressRequestTracer`)."""
 
     def begin(self, request: IngressRequest) -> IngressSpan:
-        """The fields of the request are noted."""
+        """Begin the span of a request whose fields are noted."""
 
     def ended(self, span: IngressSpan, record: AccessRecord) -> None:
-        """The request is over, however it ended."""
+        """End the span; called however the request ended."""
 
 
 class IngressRequest(RequestInFlight):
-    """One request with its exchange, whose end it observes."""
+    """One request to an ingress; it observes the end of its exchange."""
 
     __slots__ = (
         "_batch",
@@ -119,22 +119,22 @@ class IngressRequest(RequestInFlight):
         batch: RequestBatch[IngressRequest] | None,
         tracer: IngressTracer | None = None,
     ) -> None:
-        """`in_flight`: the requests of the process, including this one until it ends; `log`: the access log."""
+        """`in_flight`: the requests of the process, including this one until its end. `log`: the access log."""
         self.exchange = exchange
         self.client = client
         self.noted: ConnectionFields | None = None
         self.route: LiveRoute | None = None
-        self.backend: Backend | None = None  # of the route, once it is chosen
-        self.cookie_endpoint: BackendEndpoint | None = None  # the endpoint in its affinity cookie
-        self.endpoint: BackendEndpoint | None = None  # where it was sent last
-        self.chosen: list[BackendEndpoint] = []  # earlier endpoints, which failed
+        self.backend: Backend | None = None  # the chosen backend of the route
+        self.cookie_endpoint: BackendEndpoint | None = None  # the endpoint in the affinity cookie
+        self.endpoint: BackendEndpoint | None = None  # the endpoint of the last attempt
+        self.chosen: list[BackendEndpoint] = []  # endpoints of earlier attempts, which failed
         self.upstream: IngressForward | None = None
         self.reason = ""  # one of `requests.reasons.REASONS`; "" until it is known
-        self.message = ""  # the message to the client, if it was refused here
+        self.message = ""  # the message to the client, if the proxy refused the request
         self.request_id = b""
         self.was_cut = False
-        self.sent_at = 0.0  # when an endpoint was first chosen for it
-        self.answered_at = 0.0  # when the response had arrived
+        self.sent_at = 0.0  # time of the first choice of an endpoint
+        self.answered_at = 0.0  # time at which the response was complete
         self.upstream_status = 0
         self.attempts = 0
         self.ended_at = 0.0
@@ -147,17 +147,17 @@ class IngressRequest(RequestInFlight):
         exchange.on_done = self
         in_flight.add(self)
 
-    # -- answers of our own -------------------------------------------------------------------------------------
+    # -- the proxy's own responses ------------------------------------------------------------------------------
 
     def deny(self, status: int, message: str, reason: str, more: bytes = b"") -> None:
-        """Answer with a status and a sentence; `reason` is one of `requests.reasons.REASONS`.
+        """Answer with a status code and a sentence; `reason` is one of `requests.reasons.REASONS`.
 
         A gRPC client gets a gRPC status.
         """
         self.reason, self.message = reason, message
         exchange = self.exchange
         now = exchange.connection.wall_seconds()
-        if status != 421 and is_grpc(exchange.head):  # 421: for its connection, not for the call
+        if status != 421 and is_grpc(exchange.head):  # 421 concerns the connection, not the call
             exchange.answer(200, grpc_answer(status, message, now), b"")
             return
         fields, body = answer(status, message, now, more)
@@ -170,7 +170,7 @@ class IngressRequest(RequestInFlight):
         self.exchange.answer(code, fields, body)
 
     def fail(self) -> None:
-        """Answer with 500, from an except clause: it is a bug."""
+        """Answer with 500 after a bug; called in an except clause."""
         log.failure("handling a request failed unexpectedly", event="internal_error")
         if self.exchange.responded:
             self.exchange.abort()
@@ -180,7 +180,7 @@ class IngressRequest(RequestInFlight):
     # -- forwarding (`ingress_forward.ForwardedRequest`) -----------------------------------------------------------
 
     def send(self, route: LiveRoute, target: bytes) -> None:
-        """Send the request where its route says; `target` is the path and query. Raises BadPath for a rewritten one."""
+        """Send the request by its route; `target`: path and query. Raises BadPath if the rewritten path is invalid."""
         head, noted, changes = self.exchange.head, self.noted, route.changes
         assert noted is not None
         backend = self.backend = route.only
@@ -290,7 +290,7 @@ class IngressRequest(RequestInFlight):
 
     @property
     def service(self) -> str:
-        """NAMESPACE/NAME of its backend; "" until that is known."""
+        """NAMESPACE/NAME of the backend; "" until it is known."""
         if self.backend is not None:
             return self.backend.service
         return self.route.service if self.route is not None else ""
@@ -299,7 +299,7 @@ class IngressRequest(RequestInFlight):
 
     @property
     def kind(self) -> RequestKind:
-        """How a shutdown is to end it."""
+        """The kind of the request, by which a shutdown ends it."""
         exchange = self.exchange
         if exchange.upgraded:
             return RequestKind.TUNNEL
@@ -307,17 +307,17 @@ class IngressRequest(RequestInFlight):
         return RequestKind.STREAM if lasts else RequestKind.SHORT
 
     def end_gracefully(self) -> bool:
-        """Do nothing: only a tunnel can be ended early and cleanly, by `cut`."""
+        """Do nothing: only a tunnel has a clean early end, by `cut`."""
         return False
 
     def begin_again(self) -> bool:
-        """Never restart it with the configuration in force: a request keeps its configuration until it ends."""
+        """Return False: a request keeps its configuration until it ends."""
         return False
 
     # -- the end ------------------------------------------------------------------------------------------------
 
     def exchange_done(self, exchange: Exchange) -> None:
-        """The exchange is over (`http.exchange.ExchangeObserver`)."""
+        """Release the request, because its exchange has ended (`http.exchange.ExchangeObserver`)."""
         upstream, self.upstream = self.upstream, None  # breaks the reference cycle
         self._in_flight.discard(self)
         if upstream is not None:
@@ -327,7 +327,7 @@ class IngressRequest(RequestInFlight):
             self._batch.ended(self)
 
     def report(self, offset: float) -> None:
-        """Report its end to metrics and logs; `offset` is the wall clock minus the reactor's clock."""
+        """Report the ended request to metrics and logs; `offset` is the wall clock minus the reactor's clock."""
         exchange, now, route, endpoint = self.exchange, self.ended_at, self.route, self.endpoint
         outcome = self.outcome
         upstream = (self.answered_at or now) - self.sent_at if self.sent_at else None
@@ -346,7 +346,7 @@ class IngressRequest(RequestInFlight):
             )
         if self._log is None and self._tracer is None:
             return
-        if self._tracer is not None and self.span is None and self.noted is not None:  # it was refused before
+        if self._tracer is not None and self.span is None and self.noted is not None:  # refused before its span began
             self.span = self._tracer.begin(self)
         record = self._record(offset, outcome, upstream, total)
         if self._log is not None:
@@ -387,7 +387,7 @@ class IngressRequest(RequestInFlight):
 
 
 def answer(status: int, message: str, now: WallSeconds, more: bytes = b"") -> tuple[bytes, bytes]:
-    """Return the fields and the body of a response; `more` are whole field lines."""
+    """Return the fields and the body of a response; `more` contains complete field lines."""
     phrase = REASON_PHRASES.get(status, b"Unknown").decode()
     body = f"{status} {phrase}: {message}\n" if message else f"{status} {phrase}\n"
     fields = _PLAIN + b"Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
@@ -405,13 +405,13 @@ def redirect(code: int, location: bytes, now: WallSeconds) -> tuple[bytes, bytes
 class RequestIDs:
     """Makes identifiers for requests without one: 32 hexadecimal digits, half of them random per process.
 
-    The other half is a counter. They are not secret and protect nothing: random ones would cost as much as routing.
+    The other half is a counter. The identifiers are not secret; random ones would cost as much CPU time as routing.
     """
 
     __slots__ = ("_numbers", "_prefix")
 
     def __init__(self, prefix: bytes | None = None) -> None:
-        """`prefix` is 8 bytes; None: random ones."""
+        """`prefix`: 8 bytes; None means random bytes."""
         self._prefix = (os.urandom(8) if prefix is None else prefix).hex().encode()
         self._numbers = count(1)
 
@@ -419,23 +419,23 @@ class RequestIDs:
         return b"%b%016x" % (self._prefix, next(self._numbers))
 
 
-# -- answers to gRPC calls ------------------------------------------------------------------------------------
+# -- the proxy's own responses to gRPC calls ------------------------------------------------------------------
 #
-# The proxy's own responses to gRPC calls: a gRPC status in place of an HTTP one. Pure.
+# These responses have a gRPC status instead of an HTTP status. Pure.
 #
-# The client's library would have to guess a gRPC status from an HTTP one. The response is Trailers-Only (gRPC over
-# HTTP/2, PROTOCOL-HTTP2.md): one head with status 200, of which the client reads `grpc-status` and `grpc-message`.
+# A gRPC client would have to guess a gRPC status from an HTTP status. The response is Trailers-Only (gRPC over HTTP/2,
+# PROTOCOL-HTTP2.md): one head with status 200, from which the client reads `grpc-status` and `grpc-message`.
 
 
 _GRPC_CODES = {400: 13, 401: 16, 403: 7, 404: 12, 413: 8, 429: 14, 500: 14, 502: 14, 503: 14, 504: 4}
-"""grpc/doc/http-grpc-status-mapping.md, but for 413 (RESOURCE_EXHAUSTED), 500 (no cluster has the service) and 504
+"""From grpc/doc/http-grpc-status-mapping.md, except 413 (RESOURCE_EXHAUSTED), 500 (no cluster has the service) and 504
 (DEADLINE_EXCEEDED, which the document does not use)."""
 _GRPC_UNKNOWN = 2
 _GRPC_TYPE = b"application/grpc"
 
 
 def is_grpc(head: RequestHead) -> bool:
-    """Whether a request is a gRPC call: neither gRPC-Web, which browsers send, nor Connect, whose errors are HTTP's."""
+    """Whether a request is a gRPC call. gRPC-Web (of browsers) and Connect (with HTTP errors) are none."""
     kind = head.header(b"content-type")
     if kind is None:
         return False
@@ -444,7 +444,7 @@ def is_grpc(head: RequestHead) -> bool:
 
 
 def grpc_answer(status: int, message: str, now: WallSeconds) -> bytes:
-    """Return the fields of the response to a call that HTTP would answer with `status`."""
+    """Return the fields of the gRPC response that corresponds to the HTTP status `status`."""
     return b"Content-Type: application/grpc\r\ngrpc-status: %d\r\ngrpc-message: %b\r\nDate: %b\r\n" % (
         _GRPC_CODES.get(status, _GRPC_UNKNOWN),
         quote(message, safe=" !#$&'()*+,/:;=?@[]").encode(),

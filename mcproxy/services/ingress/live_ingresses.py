@@ -2,7 +2,7 @@
 
 They are built while others are in force, and take over unchanged parts: endpoints with their connections, health and
 counts (`backend_endpoints`), backends with their rotation (`backend`). A backend that differs only in its weights,
-strategy or affinity keeps its endpoints. The ones in force do not change until they are discarded.
+strategy or affinity keeps its endpoints. The previous objects do not change until they are discarded.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class IngressResources:
     request_ids: Callable[[], bytes]
     ejected: Ejected
     secret: bytes
-    """The key of affinity cookies if no listener has a certificate."""
+    """The secret for keys of affinity cookies, if no listener has a certificate."""
 
 
 ShareKey = tuple[str, str, str, str]
-"""Ingress, rule, its path's type and the names of its backends, for rules with several backends."""
+"""The key of a rule with several backends: ingress, rule, path type, and names of the backends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +60,12 @@ class Ingresses:
     """The ingresses of one configuration."""
 
     handlers: Mapping[str, IngressHandler]
-    """By listener."""
+    """The handlers by listener."""
     backends: Mapping[model.IngressBackend, Backend]
     members: Mapping[MemberKey, BackendMember]
     shares: Mapping[ShareKey, BackendShares]
     keys: tuple[bytes, ...]
-    """The keys of affinity cookies, first the one that makes cookies."""
+    """The keys of affinity cookies; the first one makes new cookies."""
 
     @classmethod
     def build(
@@ -76,9 +76,9 @@ class Ingresses:
         log: Recorder | None = None,
         tracer: IngressTracer | None = None,
     ) -> Ingresses:
-        """Build them, reusing parts of `previous`; `log` is the access log, `tracer` makes spans."""
+        """Build the ingresses, reusing parts of `previous`. `log`: the access log. `tracer`: makes spans."""
         keys = joined_keys(_key(config) or resources.secret, () if previous is None else previous.keys)
-        replaced: dict[tuple[str, str, int | str], Backend] = {}  # by service; a changed backend takes over from it
+        replaced: dict[tuple[str, str, int | str], Backend] = {}  # by service: predecessors of changed backends
         for each, live in previous.backends.items() if previous is not None else ():
             replaced.setdefault(_service(each), live)
         members: dict[MemberKey, BackendMember] = {}
@@ -118,7 +118,7 @@ class Ingresses:
         )
 
     def activate(self) -> None:
-        """Come into force: start the checks of endpoints."""
+        """Start the health checks, because the configuration comes into force."""
         for member in self.members.values():
             member.start()
 
@@ -155,7 +155,7 @@ class _RuleShares:
 
 
 def _key(config: model.Config) -> bytes:
-    """Return the key of cookies, derived from the certificates of Ingress listeners; b"" without any."""
+    """Return the cookie key derived from the certificates of Ingress listeners; b"" without certificates."""
     names = {
         name
         for listener in config.listeners

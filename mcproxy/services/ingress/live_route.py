@@ -15,9 +15,9 @@ from mcproxy.upstream.balancing.round_robin import SmoothWeightedRoundRobin
 class BackendShares:
     """The backends of a rule and their shares of its requests.
 
-    Requests for a backend without endpoints do not go to the others: they are answered with 500 or 503 (Gateway API,
-    HTTPBackendRef), unless the rule has `spill`. A client with an affinity cookie stays with its pod's backend as long
-    as that has a weight.
+    Requests for a backend without endpoints do not go to other backends: they get 500 or 503 (Gateway API,
+    HTTPBackendRef), unless the rule has `spill`. A client with an affinity cookie stays with its pod's backend while
+    that backend has a weight.
     """
 
     __slots__ = ("_among", "_smooth", "_spill", "_sticky", "backends", "weights")
@@ -37,7 +37,7 @@ class BackendShares:
     def choose(self, fields: bytes) -> tuple[Backend, BackendEndpoint | None] | None:
         """Return the backend for a request with these fields, and the endpoint that its cookie names, if any.
 
-        None: no backend has a weight.
+        Returns None if no backend has a weight.
         """
         for backend in self._sticky:
             assert backend.affinity is not None
@@ -73,16 +73,16 @@ class LiveRoute:
     def __init__(
         self, route: Route, shares: BackendShares | None, tls_hosts: NameTable[bool] | None, redirect_port: int
     ) -> None:
-        """`shares`: None for a redirect. `tls_hosts`: the hosts whose requests without TLS are redirected, if any."""
+        """`shares`: None for a redirect. `tls_hosts`: the hosts whose plain-text requests are redirected to TLS."""
         self.shares = shares
         backends = () if shares is None else shares.backends
         self.only: Backend | None = backends[0] if route.rule is None or route.rule.backend is not None else None
-        """The only backend, so that no share has to be computed."""
+        """The backend, if there is only one and no share has to be computed."""
         self.ingress = route.ingress.name
         self.label = route.label
         self.service = backends[0].service if len(backends) == 1 else ""
         self.labels = (self.ingress, self.label, self.service)
-        """Labels of metrics, if there is one backend or none is chosen yet."""
+        """Labels of metrics for a route with one backend, or for requests whose backend is not chosen yet."""
         self.cookie_path = _cookie_path(route)
         self.tls_hosts = tls_hosts
         self.redirect_port = redirect_port
@@ -98,7 +98,7 @@ class LiveRoute:
         return self.labels if backend is None or backend is self.only else (self.ingress, self.label, backend.service)
 
     def location(self, host: bytes, target: bytes) -> bytes | None:
-        """Return the Location for a request without TLS for a host (`host_name`); None: it is not redirected."""
+        """Return the Location for a request without TLS for a host (`host_name`); None if it is not redirected."""
         if self.tls_hosts is None or not self.tls_hosts.find(host.decode("latin-1")):
             return None
         port = b"" if self.redirect_port == 443 else b":%d" % self.redirect_port
@@ -106,9 +106,9 @@ class LiveRoute:
 
 
 def _cookie_path(route: Route) -> bytes:
-    """Return the Path of a cookie: the rule's, without a final slash (`/web/` matches /web too); "/" for all.
+    """Return the Path of a cookie: the rule's path without a final slash (`/web/` matches /web too); "/" for all paths.
 
-    A Regex has none. A semicolon would end the attribute: the Path is cut before it.
+    A Regex rule has "/". A semicolon would end the attribute, so the Path is cut before it.
     """
     if route.path_type == PathType.REGEX:
         return b"/"

@@ -1,7 +1,7 @@
 """Connection pools of pods: one for each address, port and connection settings, shared by the backends that use it.
 
-A pod is counted by its users. When the last one releases it, since no EndpointSlice has it any more, its idle
-connections close, busy ones after their request, and requests that wait for a connection go elsewhere.
+Each pod has a reference count of its users. When the last one releases it, because no EndpointSlice lists it any more,
+idle connections close at once and busy ones after their request. Waiting requests are sent to another target.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from mcproxy.upstream.upstream_context import Connector
 
 log = Logger(__name__)
 
-#: Maximum of idle connections to a pod, and seconds for which one is kept: nginx's keepalive_timeout of upstreams.
+#: Maximum of idle connections to a pod, and the seconds for which one is kept idle (nginx' keepalive_timeout).
 MAX_IDLE = 256
 IDLE_TIMEOUT = 60.0
-#: Limit of a response's head (bytes); pods are not as trusted as a kube-apiserver.
+#: Maximum size of a response's head in bytes; pods are less trusted than a kube-apiserver.
 MOST_HEAD = 64 * 1024
 
 _QUIET = 10.0  # seconds between two log lines about one pod's violations of the protocol
@@ -45,7 +45,7 @@ _QUIET = 10.0  # seconds between two log lines about one pod's violations of the
 
 @dataclass(frozen=True, slots=True)
 class PodTLS:
-    """TLS to pods. `ca` is PEM, None for the system's authorities; the chain is verified for `server_name`."""
+    """TLS settings for pods. `ca`: PEM, or None for the system's authorities. `server_name`: the name to verify."""
 
     ca: bytes | None
     server_name: str
@@ -54,7 +54,7 @@ class PodTLS:
 
 @dataclass(frozen=True, slots=True)
 class PodConnections:
-    """Connection settings of a pod. Without TLS, `AUTO` means HTTP/1.1 and `HTTP2` begins with prior knowledge."""
+    """Connection settings of a pod. Without TLS, `AUTO` means HTTP/1.1, and `HTTP2` means prior knowledge."""
 
     protocol: UpstreamProtocol = UpstreamProtocol.HTTP1
     tls: PodTLS | None = None
@@ -71,7 +71,7 @@ class PodKey(NamedTuple):
 
 
 class Pod:
-    """One pod's port, a `Target`."""
+    """A `Target`: one port of a pod."""
 
     __slots__ = ("_connect", "_deadlines", "_gone", "_pending", "_pool", "_violated", "in_flight", "key", "users")
 
@@ -90,7 +90,7 @@ class Pod:
         self._connect = connect
         self._deadlines = deadlines
         self._violated = violated
-        self._pool: ConnectionPool | None = None  # None until the first request: many pods get none
+        self._pool: ConnectionPool | None = None  # None until the first request, because many pods never get one
 
     def _made_pool(self) -> ConnectionPool:
         if self._pool is None:
@@ -110,13 +110,13 @@ class Pod:
                 sends_trailers=True,
                 most_head=MOST_HEAD,
                 repeats_heads=True,
-                first_limit=1,  # gRPC servers reset streams beyond their limit as a violation, not as refused
+                first_limit=1,  # gRPC servers reset streams beyond their limit as violations instead of refusing them
             )
         return self._pool
 
     @property
     def name(self) -> str:
-        """Address and port, for logs; with `via: PortForward` the name and port."""
+        """Address and port of the pod for logs; with `via: PortForward` name and port."""
         forwarded = self.key.forwarded
         if forwarded is not None:
             return f"{forwarded.namespace}/{forwarded.name}:{self.key.port}"
@@ -140,14 +140,14 @@ class Pod:
         return self._pending.wait(self._made_pool().open(upgrade=upgrade))
 
     def leave(self) -> None:
-        """Take no more requests; those in flight continue."""
+        """Accept no more requests; requests in flight continue."""
         self._gone = True
         if self._pool is not None:
             self._pool.close()
         self._pending.release(self._is_gone)
 
     def _open_connection(self, protocol: IProtocol, alpn: tuple[bytes, ...]) -> Deferred[None]:
-        if self._pending.releasing:  # the pool would reopen it for the next waiting request
+        if self._pending.releasing:  # the pool opens this connection for the next waiting request
             return fail(self._is_gone())
         return self._connect(protocol, alpn)
 
@@ -187,7 +187,7 @@ class PodPools:
         return pod
 
     def release(self, pod: Pod) -> None:
-        """Count one user less; without users the pod takes no more requests."""
+        """Count one user less; a pod without users accepts no more requests."""
         pod.users -= 1
         if not pod.users:
             del self._pods[pod.key]
@@ -216,7 +216,7 @@ class PodPools:
         return pod
 
     def _violated(self, pod: Pod, cause: str) -> None:
-        """A violation of the protocol by the pod has ended an HTTP/2 connection."""
+        """Log that a protocol violation by the pod has ended an HTTP/2 connection."""
         if not self._once.allows(pod.name, self._deadlines.seconds()):
             return
         log.warn(
@@ -231,10 +231,10 @@ class PodPools:
 
 # -- protocols ------------------------------------------------------------------------------------------------
 #
-# The protocol of connections to the endpoints of a backend: the HTTP version, and whether TLS is used.
+# Chooses the protocol of connections to a backend's endpoints: the HTTP version, and whether to use TLS.
 
 
-# appProtocol of Service ports: the names of KEP-3726, of IANA, and the older ones of Istio and Contour.
+# Values of appProtocol of Service ports: from KEP-3726, from IANA, and the older ones of Istio and Contour.
 _HTTP2 = frozenset({"kubernetes.io/h2c", "h2c", "http2", "grpc"})
 _TLS = frozenset({"https", "kubernetes.io/wss", "wss", "h2", "grpcs"})
 _HTTP2_OVER_TLS = frozenset({"h2", "grpcs"})
@@ -244,8 +244,8 @@ _HTTP1_OVER_TLS = frozenset({"kubernetes.io/wss", "wss"})
 def pod_connections(key: MemberKey, app_protocol: str | None) -> PodConnections:
     """Return the connection settings for the pods of a backend.
 
-    `appProtocol` is the default of the configured protocol. A port that is `https` uses TLS without a configured `tls`
-    too: then the certificate must be valid for the Service's name by the system's authorities.
+    The port's `appProtocol` is the default of the configured protocol. A port with `https` uses TLS even without a
+    configured `tls`; then the system's authorities must have signed the certificate, for the Service's name.
     """
     named = (app_protocol or "").lower()
     tls = key.tls
@@ -277,10 +277,10 @@ def pod_connections(key: MemberKey, app_protocol: str | None) -> PodConnections:
 
 
 class LiveTargets:
-    """Pods, and services behind API servers, as targets (`backend_members.Targets`)."""
+    """Makes the targets of endpoints: pods, and services behind API servers (`backend_endpoints.Targets`)."""
 
     def __init__(self, pods: PodPools, cluster: Callable[[str], Cluster | None]) -> None:
-        """`cluster` returns the cluster of a name in force, or None."""
+        """`cluster` returns the current cluster of a name, or None."""
         self._pods = pods
         self._cluster = cluster
         self._once = LogOnce()
@@ -299,14 +299,14 @@ class LiveTargets:
         return self._pods.acquire(PodKey(pod.address, pod.port, pod_connections(key, app_protocol), forwarded))
 
     def release(self, target: Target) -> None:
-        """The endpoint is gone: its target takes no more requests."""
+        """Release the target of a removed endpoint; it accepts no more requests."""
         if isinstance(target, Pod):
             self._pods.release(target)
         elif isinstance(target, ServiceBehindAPIServer):
             target.leave()
 
     def _refused(self, cluster: str, service: str, status: int, message: str) -> None:
-        """Log that an API server has answered in place of a service, which clients do not learn."""
+        """Log that an API server has answered instead of a service; clients do not see this."""
         if self._once.allows((cluster, service, status), self._pods.seconds()):
             log.warn(
                 "an API server did not pass a request on to its service; more of them in this minute are not logged",

@@ -2,14 +2,14 @@
 
     engine - socket pair - PodTunnel - SPDY/3.1 frames in binary messages - API server - kubelet - the pod's port
 
-The pair makes the tunnel a connection like any other: the same transports carry TLS, HTTP/2 and WebSocket. A forwarded
+The socket pair makes the tunnel a usual connection, whose transports carry TLS, HTTP/2 and WebSocket. A forwarded
 connection has two streams with the same `requestID`: an error stream, whose sending side is closed at once, and a data
-stream. Data is sent after the replies to both: the peer drops earlier data.
+stream. Data is sent after the replies to both streams, because the peer drops earlier data.
 
 Source: KEP-4006, client-go `tools/portforward/{portforward,tunneling_connection}.go`, kubelet
-`cri/streaming/portforward/httpstream.go`, moby/spdystream. The latter, which every cluster uses, neither counts windows
-nor sends WINDOW_UPDATE: a sender that obeyed SPDY's window of 64 KiB would stall for ever. So the back-pressure of the
-connection applies in both directions, as with kubectl, which suffices since a tunnel carries one connection.
+`cri/streaming/portforward/httpstream.go`, moby/spdystream. Every cluster uses moby/spdystream, which neither counts
+windows nor sends WINDOW_UPDATE: a sender that obeyed SPDY's window of 64 KiB would stall for ever. So the back-pressure
+of the WebSocket's connection applies, as with kubectl. This suffices because a tunnel carries one connection.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
     from mcproxy.http.transport import Transport
     from mcproxy.net.socket_stream import SocketStream
 
-#: Maximum of bytes of a WebSocket message of the API server, which copies 32 KiB at a time.
+#: Maximum of bytes of a WebSocket message from the API server, which sends 32 KiB at a time.
 MAX_MESSAGE: Final = 1 << 20
-#: Maximum of bytes that are kept of the kubelet's message on the error stream.
+#: Maximum of kept bytes of the kubelet's message on the error stream.
 MAX_ERROR: Final = 1024
-#: Seconds for which a tunnel that its user has closed may still send buffered data.
+#: Seconds for which a tunnel closed by its user can still send buffered data.
 CLOSING: Final = 10.0
 
 _ERROR: Final = 1
@@ -61,7 +61,7 @@ class PodTunnel:
     """The tunnel's end of the socket pair, an IProtocol. States: opening -> open -> over."""
 
     def __init__(self, reactor: Any, port: int, where: str, broken: Callable[[str], None]) -> None:
-        """`where` names the pod's port in errors; `broken` is called with the cause when an open tunnel breaks."""
+        """`where`: name of the pod's port for errors. `broken` is called with the cause when an open tunnel breaks."""
         self.opened: Deferred[None] = Deferred()
         """Fires after the replies to both streams; fails with ConnectError."""
         self.user: SocketStream | None = None
@@ -100,7 +100,7 @@ class PodTunnel:
         return far
 
     def closed(self, _: SocketStream | None = None) -> None:
-        """The user's end of the pair is closed; buffered data is still sent."""
+        """Close the tunnel after its buffered data, because the user's end of the pair is closed."""
         self._user_closed = True
         if self._user_ended:
             self._end(clean=True)
@@ -125,7 +125,7 @@ class PodTunnel:
             self._fail(f"the API server sent what is no port-forward: {error}")
 
     def server_ended(self) -> None:
-        """The WebSocket's connection has ended, or the server's half of it."""
+        """End the tunnel, because the WebSocket's connection has ended, or the server's half of it."""
         self._fail("the API server ended the connection", reported=False)
 
     def block(self, blocked: bool) -> None:
@@ -143,7 +143,7 @@ class PodTunnel:
                     return
                 self._event(event)
         elif message.opcode == PING:
-            if not self._blocked:  # a peer that does not read gets no replies, which would pile up
+            if not self._blocked:  # replies to a peer that does not read would pile up
                 self._side.received(frame(PONG, message.payload, os.urandom(4)))
         elif message.opcode == CLOSE:
             reason = message.payload[2:].decode("utf-8", "replace")
@@ -164,7 +164,7 @@ class PodTunnel:
             if event.stream == _DATA or (event.stream == _ERROR and not self._error_ended):
                 self._fail(self._error_message() or "the kubelet reset the stream")
         elif isinstance(event, Ping):
-            if not event.ident % 2 and not self._blocked:  # even: not the reply to one of ours
+            if not event.ident % 2 and not self._blocked:  # even ids are the peer's pings, odd ones replies to ours
                 self._send(SpdySession.ping(event.ident))
         elif isinstance(event, SynStream):
             raise SpdyError("an unrequested stream")
@@ -207,7 +207,7 @@ class PodTunnel:
         transport.registerProducer(self, True)
 
     def connectionMade(self) -> None:
-        """Part of the interface; `makeConnection` does everything."""
+        """Do nothing: `makeConnection` has done everything."""
 
     def dataReceived(self, data: bytes) -> None:
         self._send(SpdySession.data(_DATA, data))
@@ -219,13 +219,13 @@ class PodTunnel:
             self._end(clean=True)
 
     def writeConnectionLost(self) -> None:
-        """The pod has ended its side: its buffered data is passed on, and the user may still send."""
+        """Do nothing after the pod's end of its side: the user can still send."""
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self._near = None
         self._end(clean=is_done(reason))
 
-    # -- IPushProducer: the user reads slowly, or again ----------------------------------------------------------
+    # -- IPushProducer: pauses while the user reads slowly -------------------------------------------------------
 
     def pauseProducing(self) -> None:
         self._side.pause()
@@ -234,7 +234,7 @@ class PodTunnel:
         self._side.resume()
 
     def stopProducing(self) -> None:
-        """The transport is closed; `connectionLost` follows."""
+        """Do nothing: the transport is closed, and `connectionLost` follows."""
 
     # -- ending -------------------------------------------------------------------------------------------------
 
@@ -243,9 +243,9 @@ class PodTunnel:
             self._side.received(frame(BINARY, frames, os.urandom(4)))
 
     def _fail(self, cause: str, *, reported: bool = True) -> None:
-        """The tunnel broke; `reported`: whether operators are informed.
+        """End a broken tunnel. `reported`: whether to call `broken`.
 
-        After the pod has ended its side, and so may be gone, that is no failure.
+        After the pod has ended its side, a break is no failure, because the pod may be gone.
         """
         if self._over or self._pod_ended:
             self._end(clean=self._pod_ended)
@@ -271,7 +271,7 @@ class PodTunnel:
             else:
                 near.abortConnection()
         if self.user is not None and not clean:
-            self.user.abortConnection()  # otherwise it would look like an orderly end
+            self.user.abortConnection()  # otherwise the user would see an orderly end
         self._side.connection_lost(clean)
         if not self.opened.called:
             self.opened.errback(ConnectFailed(f"{self._where}: {cause}"))
@@ -294,7 +294,7 @@ class _FarEnd:
         self._tunnel.block(False)
 
     def unregisterProducer(self) -> None:
-        """There is none."""
+        """Do nothing: there is no producer."""
 
     def loseWriteConnection(self) -> None:
         self._tunnel.server_ended()
@@ -306,7 +306,7 @@ class _FarEnd:
         self._tunnel.server_ended()
 
     def tunnel_ended(self) -> None:
-        """`PodTunnel` has ended it."""
+        """Do nothing: `PodTunnel` has ended the tunnel."""
 
 
 classImplements(PodTunnel, IProtocol, IHalfCloseableProtocol, IPushProducer)

@@ -1,9 +1,9 @@
-"""`via: PortForward`: connections to pods through the API server of their cluster, as the proxy itself.
+"""`via: PortForward`: connects to pods through the API server of their cluster, with the proxy's own credential.
 
     GET /api/v1/namespaces/NAMESPACE/pods/NAME/portforward, Upgrade: websocket, `SPDY/3.1+portforward.k8s.io`
 
-Each connection of a pod's pool is a separate WebSocket (`pod_tunnel`), so that none can block another and the pool
-controls their lifetime. The namespace is that of the backend, and the name comes from an EndpointSlice of that
+Each connection of a pod's pool is a separate WebSocket (`pod_tunnel`), so that connections cannot block each other and
+the pool controls their lifetime. The namespace is the backend's, and the name comes from an EndpointSlice of that
 namespace, so no cluster can direct a request to a pod of another namespace.
 """
 
@@ -36,7 +36,7 @@ PROTOCOL: Final = "SPDY/3.1+portforward.k8s.io"
 _MAX_CONNECTS = 3
 """Maximum of endpoints of a cluster that are tried for one connection."""
 _MAX_BODY = 64 * 1024
-"""Maximum of bytes of the body of a refusal that are read for its message."""
+"""Maximum of bytes read of a refusal's body, for its message."""
 
 
 class ForwardedPod(NamedTuple):
@@ -51,7 +51,7 @@ class PortForwarder:
     """Opens connections to pods of all clusters of a process."""
 
     def __init__(self, reactor: Any, cluster: Callable[[str], Cluster | None]) -> None:
-        """`cluster` returns the cluster of a name in force, or None."""
+        """`cluster` returns the current cluster of a name, or None."""
         self._reactor = reactor
         self._cluster = cluster
         self._once = LogOnce()
@@ -68,8 +68,8 @@ class PortForwarder:
     ) -> Deferred[None]:
         """Connect `protocol` to a port of a pod within `timeout` seconds (`net.connect.connect`).
 
-        The Deferred fires when the kubelet has accepted the streams. If nothing listens on the port, the connection
-        breaks after that.
+        The Deferred fires when the kubelet has accepted the streams. If no process listens on the port, the
+        connection breaks after that.
         """
         where = f"port {port} of pod {pod.namespace}/{pod.name} in cluster {pod.cluster}"
 
@@ -110,7 +110,7 @@ class PortForwarder:
             raise
 
     async def _upgraded(self, pod: ForwardedPod, where: str, timeout: float) -> ControlStream:
-        """Return the API server's 101. Raises ConnectError."""
+        """Request the upgrade; return the stream with the API server's 101. Raises ConnectError."""
         cluster = self._cluster(pod.cluster)
         if cluster is None:
             raise ConnectFailed(f"{where}: there is no such cluster any more")
@@ -121,7 +121,7 @@ class PortForwarder:
                 return await self._ask(cluster, endpoint, pod, where, timeout)
             except ControlError as error:
                 raise ConnectFailed(f"{where}: {error.cause}") from None
-            except CredentialError:  # its source has logged why
+            except CredentialError:  # the source of the credential has logged the cause
                 raise ConnectFailed(f"{where}: the proxy has no usable credential for the cluster") from None
             except _Refused as refused:
                 raise ConnectFailed(f"{where}: {refused}") from None

@@ -1,6 +1,6 @@
-"""Log lines for operators about the ends of requests to ingresses.
+"""Logs failed, refused and slow requests to ingresses for operators.
 
-They are written after the request, once a minute for each subject, however many requests have the same cause.
+A line is written after the request, once a minute for each subject, however many requests have the same cause.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from mcproxy.services.ingress.ingress_request import IngressRequest
 log = Logger(__name__)
 
 SLOW = 5.0
-"""Seconds from the choice of an endpoint, or the end of the request's body, to the first byte of the response, from
-which on a request is slow."""
+"""A request is slow if the first byte of the response arrives these seconds or more after the choice of an endpoint
+and the end of the request's body."""
 _NO_ANSWER = frozenset(
     {"upstream_unreachable", "upstream_refused", "upstream_closed", "upstream_malformed", "upstream_timeout"}
 )
@@ -44,7 +44,7 @@ class IngressEvents:
         self._once = LogOnce()
 
     def ended(self, request: IngressRequest) -> None:
-        """A request has ended; its `ended_at` is set."""
+        """Log the end of a request, if operators have to know it; its `ended_at` is set."""
         reason = request.reason
         if not reason:
             self._slow(request)
@@ -104,7 +104,7 @@ class IngressEvents:
             )
 
     def _fields(self, what: str, request: IngressRequest) -> dict[str, Any] | None:
-        """Return the fields of a line about a request; None if there was one about its endpoint within the period."""
+        """Return the fields of a log line about a request; None if its endpoint had such a line within the period."""
         known = about(request)
         subject = (what, known["service"], known["cluster"], known["endpoint"])
         return {**known, "log_subject": subject} if self._once.allows(subject, request.ended_at) else None

@@ -1,16 +1,16 @@
 """Normalizes the paths of requests for the rules of ingresses. Pure.
 
-A path with a segment `..`, encoded or not, is refused: clients resolve it themselves (RFC 3986 5.2.4), and send one
-only to leave a rule's prefix. A rule is matched on the *canonical path*: segments `.` removed, each element decoded.
-Elements are separated by literal slashes, so an encoded slash (%2F) is a part of its element (RFC 3986 2.2).
+A path with a segment `..`, encoded or not, is refused: clients resolve such segments themselves (RFC 3986 5.2.4), and
+send one only to leave a rule's prefix. Rules match the *canonical path*: segments `.` removed, each element decoded.
+Literal slashes separate elements, so an encoded slash (%2F) is a part of its element (RFC 3986 2.2).
 
-Servers read some paths in another way: they take %2F or a backslash for a slash, or several slashes for one, or cut off
-the part after a semicolon, in any combination. Such a path has other *readings*. A request with a reading that matches
-another rule is refused (`router`), so a rule cannot be evaded by spelling; so is a path with a reading that has a dot
-segment, since it would leave the prefix of its rule behind the proxy.
+Some servers interpret paths differently: they take %2F or a backslash for a slash, or several slashes for one, or cut
+off the part after a semicolon, in any combination. The results are the path's other *readings*. A request with a
+reading that matches another rule is refused (`router`), so that no spelling evades a rule. A path with a reading that
+has a dot segment is refused too: the pod would resolve it and leave the prefix of the rule.
 
 The pod gets the path byte for byte as the client sent it (signatures cover it, and %2F is data to many applications),
-but without segments `.`, so that the pod resolves none.
+except segments `.`, which are removed so that the pod resolves none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Callable
 _UNUSUAL = re.compile(rb"[%;\\]|//|/\.\.?(?:/|$)")
 _ENCODED = re.compile(rb"%([0-9A-Fa-f]{2})")
 _MALFORMED = re.compile(rb"%(?![0-9A-Fa-f]{2})|%00")
-_KEPT = {b"%2F": b"%2F", b"%25": b"%25"}  # kept encoded, so that no two elements have the same canonical form
+_KEPT = {b"%2F": b"%2F", b"%25": b"%25"}  # stay encoded, so that no two elements have the same canonical form
 _ENCODED_DOTS = re.compile(rb"(?i)^(?:\.|%2e){1,2}$")
 _SLASHES = re.compile(rb"/+")
 _PARAMETERS = re.compile(rb";[^/]*")
@@ -30,15 +30,15 @@ _DOT_SEGMENT = re.compile(rb"(?:\A|/)\.\.?(?:/|\Z)")
 _ENCODED_DOT_SEGMENT = re.compile(rb"(?i)/(?:\.|%2e){1,2}(?:/|\Z)")
 _MOST_READINGS = 64
 _MOST_BYTES = 64 * 1024
-"""Maximum of readings of a path, since each request pays for them."""
+"""Maximum of readings of a path, because each request takes time for all of them."""
 
 
 class BadPath(Exception):
-    """A path that servers read differently, or that is invalid."""
+    """A path that is invalid, or that servers interpret differently."""
 
 
 class Path:
-    """The path of a request, for rules."""
+    """The path of a request, in the forms for rules and for the pod."""
 
     __slots__ = ("canonical", "readings", "sent")
 
@@ -46,13 +46,13 @@ class Path:
         self.sent = sent
         """The path that the pod gets, without the query."""
         self.canonical = canonical
-        """The path that is matched with rules."""
+        """The path that rules match."""
         self.readings = readings
-        """Other readings that a pod may have of it."""
+        """Other paths that a pod may read it as."""
 
 
 unusual = _UNUSUAL.search
-"""``unusual(path)`` is None for a canonical path without a second reading."""
+"""``unusual(path)`` returns None for a canonical path without a second reading."""
 
 
 def parse(path: bytes) -> Path:
@@ -97,7 +97,7 @@ def _without_dot_segments(path: bytes) -> bytes:
         elif len(each.lower().replace(b"%2e", b".")) == 2:
             raise BadPath("a segment .. in the path: clients resolve it themselves")
     if _ENCODED_DOTS.match(elements[-1]):
-        kept.append(b"")  # a final dot segment names a folder
+        kept.append(b"")  # a final dot segment names a directory, so a slash remains
     return b"/" + b"/".join(kept)
 
 
@@ -110,7 +110,7 @@ def _decoded_loosely(match: re.Match[bytes]) -> bytes:
 
 
 def _readings(path: bytes) -> frozenset[bytes]:
-    """Return the readings of a path by these steps in any order. Raises BadPath for too many."""
+    """Return the readings of a path by these steps in any order. Raises BadPath if there are too many."""
     found = {path}
     todo = [path]
     size = len(path)

@@ -1,7 +1,7 @@
-"""The span of a request to an ingress: a server span by OpenTelemetry's HTTP conventions, child of the client's.
+"""Traces requests to ingresses: makes a server span by OpenTelemetry's HTTP conventions, as a child of the client's.
 
-The pod gets the span as the parent in `traceparent`. The name and `http.route` are the rule's host and path as
-configured.
+The pod gets this span as the parent in `traceparent`. Its name and `http.route` are the configured host and path of
+the rule.
 """
 
 from __future__ import annotations

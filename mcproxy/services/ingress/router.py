@@ -1,14 +1,14 @@
 """Finds the rule for a request among the ingresses of a listener. Immutable, built once for a Runtime; pure.
 
-IngressSpec (networking.k8s.io/v1): an exact host comes before a wildcard of one label, that before rules for every
-host; then an Exact path comes before the longest Prefix, which is compared element by element. As in nginx, the host
-decides first: a request for a host that has rules never gets to those of a wildcard or of every host. If no path of the
-host matches, the default backend of the ingresses with rules for the host is used; if no host matches, that of the
-other ingresses; the first of several in the order of the configuration.
+IngressSpec (networking.k8s.io/v1): an exact host precedes a wildcard of one label, and both precede rules for every
+host. Then an Exact path precedes the longest Prefix, which is compared element by element. As in nginx, the host
+decides first: a host with rules of its own never uses the rules of a wildcard or of every host. If no path of the host
+matches, the default backend of the ingresses with rules for the host is used. If no host matches, the default backend
+of the other ingresses is used. Of several default backends, the first one in the configuration is used.
 
-Conditions (Gateway API, HTTPRouteMatch): of rules with one path, one for a method comes first, then the one with more
-header fields, then with more query parameters, then the first in the order of the configuration. If a request does not
-meet the conditions of a rule, the next less specific one is tried, down to the default backend. A path of type Regex
+Conditions (Gateway API, HTTPRouteMatch): among rules with the same path, a rule with a method comes first, then one
+with more header fields, then with more query parameters, then the first one in the configuration. If a request does not
+meet the conditions of a rule, the next less specific rule is tried, down to the default backend. A path of type Regex
 comes after the longest Prefix. With `wildcardLabels: Any` a wildcard matches several labels too; the longest wildcard
 comes first.
 """
@@ -38,11 +38,11 @@ R = TypeVar("R")
 
 _SLASH = ord("/")
 
-#: Maximum of targets of a host whose routes are cached, and of bytes of one.
+#: Maximum of cached targets (path and query) of a host, and of bytes of a cached target.
 _MAX_CACHED = 512
 _MAX_CACHED_TARGET = 256
 
-#: Bytes of the longest DNS name (RFC 1035 2.3.4).
+#: Maximum of bytes of a DNS name (RFC 1035 2.3.4).
 _MAX_NAME = 255
 
 
@@ -70,7 +70,7 @@ class Route:
 
     @property
     def pattern(self) -> LinearRegex | None:
-        """The path of type Regex, compiled on first use (status makes routes too); None for other types."""
+        """The compiled path of type Regex, made on first use (status makes routes too); None for other types."""
         if self._pattern is None and self.path_type == PathType.REGEX:
             self._pattern = LinearRegex(self.path)
         return self._pattern
@@ -97,7 +97,7 @@ def routes_of(ingresses: Iterable[Ingress]) -> list[Route]:
 
 
 class _Entry(Generic[R]):
-    """The live route, and the conditions that a request of its path must meet."""
+    """A live route, and the conditions that a request for its path must meet."""
 
     __slots__ = ("headers", "live", "methods", "order", "query", "unconditional")
 
@@ -126,7 +126,7 @@ class _Entry(Generic[R]):
 
 
 def _parameters(query: bytes) -> dict[bytes, bytes]:
-    """Return the parameters of a query, decoded; of several with one name the first."""
+    """Return the decoded parameters of a query; of several with the same name, the first one."""
     found: dict[bytes, bytes] = {}
     for pair in query.split(b"&"):
         name, _, value = pair.replace(b"+", b" ").partition(b"=")
@@ -189,9 +189,9 @@ class Router(Generic[R]):
         return self.table(host) is not self._any
 
     def find(self, host: bytes, target: bytes, method: bytes = b"GET", fields: bytes = b"") -> tuple[R, bytes] | None:
-        """Return the route for a host name and a request, and the target to send; None: there is none.
+        """Return the route for a host name and a request, and the target to send; None if there is no route.
 
-        `fields` are those that a pod would get. Raises BadPath for a path whose readings match different rules.
+        `fields`: the fields that the pod will get. Raises BadPath for a path whose readings match different rules.
         """
         return self.table(host).find(target, method, fields)
 
@@ -205,11 +205,11 @@ class _PathTable(Generic[R]):
         #: Cache of results by target.
         self._cached: dict[bytes, tuple[tuple[_Entry[R], ...], bytes]] = {}
         self._exact: dict[bytes, list[_Entry[R]]] = {}
-        self._prefixes: dict[bytes, list[_Entry[R]]] = {}  # without final slash; never the root
-        self._root: list[_Entry[R]] = []  # the Prefix /
-        #: By their literal beginning, so that a request is compared only with patterns that may match.
+        self._prefixes: dict[bytes, list[_Entry[R]]] = {}  # by Prefix without final slash, except the Prefix /
+        self._root: list[_Entry[R]] = []  # entries of the Prefix /
+        #: Patterns by their literal beginning, so that a path is compared only with patterns that can match.
         self._patterns: dict[bytes, list[tuple[LinearRegex, _Entry[R]]]] = {}
-        self._lengths: tuple[int, ...] = ()  # of the beginnings
+        self._lengths: tuple[int, ...] = ()  # lengths of these beginnings
         self._default: _Entry[R] | None = None
         self._longest = 0  # number of elements of the longest prefix
 
@@ -220,7 +220,7 @@ class _PathTable(Generic[R]):
         try:
             path = canonical_rule(route.path)
         except BadPath:
-            return  # no request has such a path; `check` warns of it
+            return  # no request can match such a path; `check` warns of it
         if route.path_type == PathType.EXACT:
             self._exact.setdefault(path, []).append(entry)
             return
@@ -242,7 +242,7 @@ class _PathTable(Generic[R]):
         self._lengths = tuple(sorted({len(each) for each in self._patterns}))
 
     def find(self, target: bytes, method: bytes = b"GET", fields: bytes = b"") -> tuple[R, bytes] | None:
-        """As `Router.find`."""
+        """Return the result of `Router.find` for this host."""
         known = self._cached.get(target)
         if known is None:
             known = self._find(target)
@@ -263,7 +263,7 @@ class _PathTable(Generic[R]):
         raw, mark, query = target.partition(b"?")
         if raw[0] != _SLASH:
             return None  # OPTIONS *
-        if not unusual(raw):  # the usual case
+        if not unusual(raw):  # most paths
             found = self._match(raw)
             return (found, target) if found else None
         path = parse(raw)
@@ -275,7 +275,7 @@ class _PathTable(Generic[R]):
         return found, (target if path.sent is raw else path.sent + mark + query)
 
     def _match(self, path: bytes) -> tuple[_Entry[R], ...]:
-        """Return the entries of a path, the most specific first, up to one that takes every request."""
+        """Return the entries of a path, the most specific first, up to the first one without conditions."""
         found: list[_Entry[R]] = []
         if _add_candidates(found, self._exact.get(path)):
             return tuple(found)
@@ -283,7 +283,7 @@ class _PathTable(Generic[R]):
         if prefixes:
             end = len(path)
             over = path.count(b"/") - self._longest
-            if over > 0:  # no prefix has so many elements: begin with the longest one
+            if over > 0:  # the path has more elements than any prefix: begin with the longest prefix
                 end = len(b"/".join(path.split(b"/", self._longest + 1)[: self._longest + 1]))
             while end > 0:
                 if _add_candidates(found, prefixes.get(path[:end])):
@@ -301,7 +301,7 @@ class _PathTable(Generic[R]):
         return tuple(found)
 
     def _candidates(self, path: bytes) -> list[tuple[LinearRegex, _Entry[R]]]:
-        """Return the patterns with the beginning of the path, in their order; `check` bounds their number."""
+        """Return the patterns whose literal beginning the path has, in order; `check` bounds their number."""
         found: list[tuple[LinearRegex, _Entry[R]]] = []
         for length in self._lengths:
             if length > len(path):
@@ -312,7 +312,7 @@ class _PathTable(Generic[R]):
 
 
 def _add_candidates(found: list[_Entry[R]], entries: list[_Entry[R]] | None) -> bool:
-    """Add entries up to the first without conditions; return whether there was one."""
+    """Add entries up to the first one without conditions; return whether there is such an entry."""
     for entry in entries or ():
         found.append(entry)
         if entry.unconditional:
@@ -320,9 +320,9 @@ def _add_candidates(found: list[_Entry[R]], entries: list[_Entry[R]] | None) -> 
     return False
 
 
-# -- what filters change --------------------------------------------------------------------------------------
+# -- filters --------------------------------------------------------------------------------------------------
 #
-# The filters of a rule: changes of header fields, host and path, redirects. Made once for a Runtime; pure.
+# The filters of a rule: changes of header fields, host and path, and redirects. Made once for a Runtime; pure.
 #
 # Gateway API, HTTPRoute: HTTPHeaderFilter, HTTPURLRewriteFilter, HTTPRequestRedirectFilter.
 
@@ -341,7 +341,7 @@ class FieldEdits:
     __slots__ = ("_added", "_gone")
 
     def __init__(self, edits: HeaderEdits, *, loosely: bool) -> None:
-        """`loosely`: `_` in a name equals `-`, as for many servers, so that a client cannot evade a set field."""
+        """`loosely`: `_` in a name equals `-`, as many servers read it, so that a client cannot evade a set field."""
         names = [re.escape(name.encode()) for name in (*(name for name, _ in edits.set_), *edits.remove)]
         if loosely:
             names = [re.sub(rb"\\-|_", b"[-_]", name) for name in names]
@@ -369,7 +369,7 @@ class _NewPath:
             self._elements = canonical_rule(route.path).rstrip(b"/").count(b"/")
 
     def of(self, target: bytes) -> bytes:
-        """Return the new target, with the query of the old one. Raises BadPath if servers would read it differently."""
+        """Return the new target, with the old query. Raises BadPath if servers would interpret it differently."""
         raw, mark, query = target.partition(b"?")
         if self._whole is None:
             return self._behind_prefix(raw) + mark + query
@@ -381,7 +381,7 @@ class _NewPath:
         new = _CAPTURE.sub(lambda match: _encoded(captured[int(match[1])]), self._whole)
         new = _LEADING.sub(b"/", new)
         if parse(new).sent != new:
-            raise BadPath("a dot segment in the path")  # joined from two parts
+            raise BadPath("a dot segment in the path")  # the two joined parts form it
         return new + mark + query
 
     def _behind_prefix(self, raw: bytes) -> bytes:
@@ -395,7 +395,7 @@ def _encoded(captured: bytes) -> bytes:
 
 
 class RouteChanges:
-    """The filters of one route; None: no change."""
+    """The filters of one route; an attribute that is None changes nothing."""
 
     __slots__ = ("_path", "host", "redirect", "request_fields", "response_fields", "timeout")
 
@@ -442,7 +442,7 @@ class RouteRedirect:
         written = _PORT.search(authority)
         host = self._host or (authority if written is None else authority[: written.start()])
         if not host:
-            return target  # HTTP/1.0 without Host: relative to the client's location
+            return target  # HTTP/1.0 without Host: a Location relative to the client's URL
         port = self._port
         if port is None and written is not None and scheme == now:
             port = int(written[1])

@@ -1,4 +1,4 @@
-"""Changes as requests to an API server, and the meaning of its responses. Pure."""
+"""Converts planned writes to requests to an API server, and classifies its responses. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class WriteRequest:
 
 
 def request_of(change: PlannedWrite, timeout: float) -> WriteRequest:
-    """Return the request of a change. `timeout`: seconds after which the API server abandons it too."""
+    """Return the request for a change. `timeout`: seconds after which the API server abandons the request too."""
     key = change.key
     root = f"/apis/{key.group}/{key.version}" if key.group else f"/api/{key.version}"
     path = f"{root}/namespaces/{quote(key.namespace)}/{key.resource}/{quote(key.name)}"
@@ -70,14 +70,14 @@ class WriteOutcome(Enum):
 
     DONE = "done"
     GONE = "gone"
-    """The object to delete, or to set the status of, is gone."""
+    """The object of a deletion or a status is gone."""
     CONFLICT = "conflict"
     """The object has changed since it was read."""
     FIELD_CONFLICT = "field_conflict"
-    """Another field manager owns a field of ours: mcproxy never takes it over."""
+    """Another field manager owns a field that mcproxy applies; mcproxy never takes it over."""
     NO_NAMESPACE = "no_namespace"
     REFUSED = "refused"
-    """The API server refuses the object: it is retried much later."""
+    """The API server refuses the object; the write is retried much later."""
     FORBIDDEN = "forbidden"
     """The proxy lacks a right."""
     LATER = "later"
@@ -111,7 +111,7 @@ _decoder = msgspec.json.Decoder(_Answer)
 
 @dataclass(frozen=True, slots=True)
 class WriteAnswer:
-    """A response, reduced to its meaning."""
+    """The meaning of a response."""
 
     outcome: WriteOutcome
     uid: str = ""
@@ -121,7 +121,7 @@ class WriteAnswer:
 
 
 def answer_of(change: PlannedWrite, status: int, body: bytes) -> WriteAnswer:
-    """Return the meaning of a response with any body."""
+    """Return the meaning of a response; any body is accepted."""
     try:
         found = _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -151,7 +151,7 @@ def _failed(change: PlannedWrite, status: int, found: _Answer) -> WriteOutcome:
     if status == 403:
         if "because it is being terminated" in found.message:  # a namespace that is being deleted accepts no objects
             return WriteOutcome.NO_NAMESPACE
-        # A refusal by a policy is 403 too, and concerns this object alone.
+        # A refusal by an admission policy is 403 too, and concerns only this object.
         return (
             WriteOutcome.FORBIDDEN
             if " cannot " in found.message and 'User "' in found.message
@@ -162,7 +162,7 @@ def _failed(change: PlannedWrite, status: int, found: _Answer) -> WriteOutcome:
     if status == 422 and "metadata.uid" in found.message:
         return WriteOutcome.CONFLICT
     if status == 500 and "failed to create typed patch object" in found.message:
-        return WriteOutcome.REFUSED  # a field that the cluster's schema lacks concerns this object alone
+        return WriteOutcome.REFUSED  # a field that the cluster's schema lacks concerns only this object
     if status == 429 or status >= 500:
         return WriteOutcome.LATER
     return WriteOutcome.REFUSED

@@ -2,8 +2,8 @@
 
 `ClusterWriteQueue` determines their order.
 
-A change is dropped after its attempt, successful or not: the caller compares the cluster again, and requests what is
-missing then.
+A change is dropped after its attempt, successful or not. Then the caller compares the cluster again, and requests the
+remaining changes.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ log = Logger(__name__)
 WRITES_AT_ONCE = 8
 """Maximum of writes to one cluster in flight."""
 WRITE_TIMEOUT = 5.0
-"""Seconds for one write; less if the Lease expires earlier."""
+"""Timeout of one write in seconds; shorter if the Lease expires earlier."""
 _MIN_LEFT = 0.5  # minimum of seconds until the Lease expires for a write to begin
-_MAX_BODY = 1024 * 1024  # bytes of a response: the object, with the fields of others
+_MAX_BODY = 1024 * 1024  # maximum of bytes of a response, which is the object with the fields of all managers
 _MAX_PROBLEMS = 1000  # maximum of refused objects whose last cause is kept
 _LINES = 60.0  # seconds between two lines about one kind of refusal
 
@@ -62,19 +62,19 @@ class ClusterWriter:
         ended: Callable[[ServiceKey, bool], None],
         creates: Callable[[str], bool],
     ) -> None:
-        """`cluster` returns the cluster in force. `random` returns a float in [0, 1).
+        """`cluster` returns the current cluster. `random` returns a float in [0, 1).
 
-        `creates` returns whether to create a missing namespace.
+        `creates` is called with a namespace; it returns whether to create the namespace if it is missing.
 
-        `ended` is called when a write of a service has ended, with whether it has succeeded: the service has to be
-        compared again.
+        `ended` is called after each write of a service, with the service and whether the write succeeded; the service
+        then has to be compared again.
         """
         self.queue = ClusterWriteQueue(clock.seconds)
         self.mutations = MutationCache(clock.seconds)
         self.problems = ObjectProblems(_MAX_PROBLEMS)
         """The API server's reasons for refused objects."""
         self.cause = ""
-        """Why nothing can be written at present."""
+        """Why no write is possible at present."""
         self._cluster = cluster
         self._permit = permit
         self._clock = clock
@@ -91,7 +91,7 @@ class ClusterWriter:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no write can be in flight, not even an abandoned one."""
+        """Whether no write is in flight, abandoned writes included."""
         return not self._running and self._clock.seconds() >= self._uncertain_until
 
     def write(self, service: ServiceKey, changes: list[PlannedWrite]) -> None:
@@ -107,12 +107,12 @@ class ClusterWriter:
         self._stop_waiting()
 
     def wake(self) -> None:
-        """The cluster may be reachable again: end a pause."""
+        """End a pause, because the cluster may be reachable again."""
         self._paused_until = 0.0
         self.go_on()
 
     def unblock(self, namespace: str) -> None:
-        """A namespace was created or deleted: retry its changes at once."""
+        """Retry the changes of a namespace at once, because it was created or deleted."""
         self.queue.unblock(namespace)
         self.go_on()
 
@@ -186,7 +186,7 @@ class ClusterWriter:
             self._ended(service, succeeded)
 
     async def _create_namespace(self, service: ServiceKey, change: PlannedWrite) -> bool:
-        """Create the namespace of a change, which is retried then. Return False: the change is not done yet."""
+        """Create the namespace of a change, and have the change retried. Return False: the change is not done yet."""
         name = change.key.namespace
         response = await self._send(lambda timeout: namespace_request(name, timeout), Verb.CREATE.value)
         if response is None or response.status in (201, 409):
@@ -232,7 +232,7 @@ class ClusterWriter:
             return None
         except ControlError as error:
             self._pause(error.cause)
-            self._uncertain_until = self._clock.seconds() + WRITE_TIMEOUT  # the API server has abandoned it by then
+            self._uncertain_until = self._clock.seconds() + WRITE_TIMEOUT  # by then the API server has abandoned it
             self._counts.increase(EXPORT_WRITES, (cluster.name, verb, "unknown"))
             return None
 
@@ -283,7 +283,7 @@ class ClusterWriter:
         return False
 
     def _pause(self, cause: str, at_least: float = 0.0) -> None:
-        """Pause all writes: the cluster is unreachable or unavailable."""
+        """Pause all writes, because the cluster is unreachable or unavailable."""
         self.cause = cause
         now = self._clock.seconds()
         if self._paused_until <= now:
@@ -315,7 +315,7 @@ def _retry_after(response: ControlResponse) -> float:
 
 # -- refused objects ------------------------------------------------------------------------------------------
 #
-# Why single objects are not written, by their service. Bounded; pure.
+# The reasons why single objects are not written, by service. Bounded; pure.
 
 
 class ObjectProblems:

@@ -1,16 +1,16 @@
 """Computes the writes that bring a cluster from its cached state to the desired state. Pure.
 
-An object is written in one of two ways, both by server-side apply with the field manager ``mcproxy``, and both safe
-against concurrent writes:
+Objects are written by server-side apply with the field manager ``mcproxy``, in two ways that are safe against
+concurrent writes:
 
-- a new object, with a resourceVersion that no object has: if one of that name was created meanwhile, the response is
-  409 and nothing has changed. (Kubernetes 1.23 and later: for an object that does not exist the version is ignored.
-  Issue 106745 of kubernetes/kubernetes.)
-- an object of ours, with the uid and resourceVersion under which it was seen with our label: if it was replaced, or the
-  label removed, the response is 409 (422 for another uid).
+- A new object is applied with a resourceVersion that no object has. If an object of that name was created meanwhile,
+  the response is 409 and nothing has changed. (Kubernetes 1.23 and later ignore the version if the object does not
+  exist: issue 106745 of kubernetes/kubernetes.)
+- A managed object is applied with the uid and resourceVersion under which it was seen with mcproxy's label. If it was
+  replaced, or the label removed, the response is 409 (422 for another uid).
 
-No apply is forced: fields that another manager has set in an object of ours stay, and are reported. An annotation has a
-hash of the applied configuration: without it, a field to remove would not be a difference.
+No apply is forced: fields that another manager has set in a managed object stay, and are reported. An annotation
+contains a hash of the applied configuration: without it, a field to remove would not show as a difference.
 
 An owned object (`Desired.owners`) is written after its owner, with a reference to it, so that the cluster's garbage
 collector removes it with the owner.
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 APPLIED_HASH = "mcproxy.io/applied-hash"
 """The annotation with the hash of the applied configuration."""
 NO_VERSION = "1"
-"""A resourceVersion that no object has: etcd's first revision is that of its empty store."""
+"""A resourceVersion that no object has, because etcd's first revision is that of its empty store."""
 
 _decode = msgspec.json.Decoder(dict[str, Any], float_hook=json_float).decode
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -53,7 +53,7 @@ class Observed:
     uid: str
     version: int
     ours: bool
-    """Whether it has our managed-by label."""
+    """Whether the object has mcproxy's managed-by label."""
     item: CachedObject = field(repr=False)
     """The object as JSON, with the label and the annotation that the cache adds."""
 
@@ -79,7 +79,7 @@ class PlannedWrite:
     key: ObjectKey
     uid: str = ""
     version: str = ""
-    """The uid and version that the object must have, or the write fails."""
+    """The precondition of the write: uid and version of the object."""
     body: Mapping[str, Any] | None = field(default=None, repr=False)
     """The apply configuration, without uid and resourceVersion."""
     digest: str = ""
@@ -95,8 +95,8 @@ def changes(
 ) -> list[PlannedWrite]:
     """Return the writes for one service: objects, then their status, then deletions.
 
-    `observed`: the objects with names of desired ones, and all objects of ours of this service, in the clusters of
-    known state; nothing is written to other clusters. `wall`: the date, RFC 3339. `owners`: the uids of existing
+    `observed`: the objects with names of desired ones, and all managed objects of this service, in the clusters of
+    known state; other clusters are not written to. `wall`: the date (RFC 3339). `owners`: the uids of existing
     owners.
     """
     return [*_applied(desired, observed, mutations, owners), *_statuses(desired, observed, mutations, wall),
@@ -131,11 +131,11 @@ def _applied(
         wanted, owner = plain, desired.owners.get(key)
         if owner is not None:
             if owner not in owners:
-                continue  # without an owner it would never be removed
+                continue  # without an owner reference the cluster would never remove the object
             wanted = _owned(wanted, owner, owners[owner])
         seen = observed.get(key)
         if seen is not None and not seen.ours:
-            continue  # a problem of the desired state
+            continue  # the object is foreign: the desired state reports this as a problem
         digest = _digest(wanted)
         written = mutations.ahead_of(key, None if seen is None else (seen.uid, seen.version))
         if written is not None:
@@ -149,7 +149,7 @@ def _applied(
 
 
 def _after(key: ObjectKey, wanted: Mapping[str, Any], digest: str, written: UnseenWrite) -> PlannedWrite | None:
-    """Return the next write after one of ours that the cache does not show yet."""
+    """Return the next write of an object whose last write the cache does not show yet."""
     if written.gone or written.digest == digest:
         return None
     return PlannedWrite(Verb.APPLY, key, written.uid, str(written.version), _with_hash(wanted, digest), digest)
@@ -162,7 +162,7 @@ def _over(
         return None
     has = seen.decoded()
     if (has.get("metadata") or {}).get("deletionTimestamp"):
-        return None  # it is created again when it is gone
+        return None  # the object is created again after its deletion
     if must_be_replaced(key.resource, wanted, has):
         return PlannedWrite(Verb.DELETE, key, seen.uid, str(seen.version))
     applied = ((has.get("metadata") or {}).get("annotations") or {}).get(APPLIED_HASH)
@@ -195,7 +195,7 @@ def _statuses(
             continue
         place = status_place(key)
         if any(mutations.ahead_of(each, (seen.uid, seen.version)) is not None for each in (key, place)):
-            continue  # its version is not the cached one: an event of the cache follows
+            continue  # the object has another version than the cached one: an event of the cache follows
         digest = _digest(wanted)
         if mutations.has_result(place, seen.uid, seen.version, digest):
             continue
@@ -227,7 +227,7 @@ def _with_hash(wanted: Mapping[str, Any], digest: str) -> dict[str, Any]:
 
 
 def _contains(has: object, wanted: object, name: str = "") -> bool:
-    """Whether an object has the wanted fields; it may have further fields, but no further items of lists."""
+    """Whether an object has the wanted fields; further fields are allowed, further items of lists are not."""
     if isinstance(wanted, Mapping):
         if not wanted and not has:
             return True
@@ -239,7 +239,7 @@ def _contains(has: object, wanted: object, name: str = "") -> bool:
             return True
         if not isinstance(has, list) or len(has) != len(wanted):
             return False
-        if name == "ports":  # a map by port and protocol, whose order is that of the first apply
+        if name == "ports":  # a map by port and protocol, in the order of the first apply
             has, wanted = sorted(has, key=_port), sorted(wanted, key=_port)
         return all(_contains(one, other) for one, other in zip(has, wanted, strict=True))
     if type(has) is not type(wanted):
@@ -272,22 +272,22 @@ def must_be_replaced(resource: str, desired: Mapping[str, Any], observed: Mappin
 
 # -- writes that the cache does not show yet ------------------------------------------------------------------
 #
-# The last writes of this process to one cluster, which its cache may not show yet. No I/O.
+# Remembers this process's last writes to one cluster until the cache shows them. No I/O.
 #
-# The response to a write arrives before its event. A comparison of cache and desired state in between would write the
-# same again; with this class, the next write updates the result of the last one.
+# The response to a write can arrive before the watch event. A comparison of cache and desired state in between would
+# repeat the write; with this class, the next write updates the result of the last one.
 
 
 CACHE_PATIENCE = 10.0
-"""Seconds for which the response to a write has precedence over an older state, or no object, in the cache.
+"""Seconds for which the response to a write has precedence over an older or missing object in the cache.
 
-The writer compares again after this time: the cache may have shown the object and its deletion by somebody else in one
-step."""
+After this time the writer compares again: the cache may never have shown the object, because somebody else deleted it
+soon after the write."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnseenWrite:
-    """The state of an object after a write of ours."""
+    """The state of an object after mcproxy's last write."""
 
     uid: str
     version: int
@@ -300,13 +300,13 @@ class MutationCache:
     """The last write of each written object."""
 
     def __init__(self, now: Callable[[], float]) -> None:
-        """`now`: the reactor's seconds."""
+        """`now` returns the reactor's time in seconds."""
         self._now = now
         self._written: dict[ObjectKey, UnseenWrite] = {}
         self._results: dict[ObjectKey, tuple[str, int, str]] = {}
 
     def wrote(self, place: ObjectKey, uid: str, version: int, digest: str) -> None:
-        """An apply has succeeded: the object has this version now."""
+        """Note that an apply has succeeded, with the object's new version."""
         self._written[place] = UnseenWrite(uid, version, digest, False, self._now())
         self.note_result(place, uid, version, digest)
 
@@ -315,14 +315,14 @@ class MutationCache:
         self._results[place] = (uid, version, digest)
 
     def removed(self, place: ObjectKey, uid: str) -> None:
-        """A deletion has succeeded."""
+        """Note that a deletion has succeeded."""
         self._written[place] = UnseenWrite(uid, 0, "", True, self._now())
         self._results.pop(place, None)
 
     def ahead_of(self, place: ObjectKey, seen: tuple[str, int] | None) -> UnseenWrite | None:
-        """Return the last write if the cache does not show it yet: it has `seen` (uid, version), or no object.
+        """Return the last write if the cache does not show it yet. `seen`: the cached uid and version; None: no object.
 
-        Forgets the write otherwise, and after `CACHE_PATIENCE`: a later write over an older version is refused.
+        Otherwise, and after `CACHE_PATIENCE`, the write is forgotten; a later write over an old version is refused.
         """
         written = self._written.get(place)
         if written is None:
@@ -339,12 +339,12 @@ class MutationCache:
     def has_result(self, place: ObjectKey, uid: str, version: int, digest: str) -> bool:
         """Whether this version is the result of applying this digest, so that another apply would change nothing.
 
-        An API server or a webhook may change an object when it is applied.
+        An API server or a webhook can change an object when it is applied.
         """
         return self._results.get(place) == (uid, version, digest)
 
     def forget(self, place: ObjectKey) -> None:
-        """Forget the last write of an object: a later write was refused."""
+        """Forget the last write of an object, because a later write was refused."""
         self._written.pop(place, None)
 
     def prune(self, present: Callable[[ObjectKey], bool]) -> None:

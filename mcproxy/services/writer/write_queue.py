@@ -1,4 +1,4 @@
-"""The queue of changes to one cluster: which is written next, and when. Pure; the clock is an argument.
+"""The queue of changes to one cluster: it determines their order and times. Pure; the clock is an argument.
 
 Changes of different sources take turns, so that a cluster whose endpoints change all the time delays only its own
 changes. Only the newest change of an object is queued. The rate of writes is bounded, for the whole cluster and for
@@ -19,15 +19,15 @@ from mcproxy.services.writer.differences import PlannedWrite, Verb, status_place
 RATE = 50.0
 """Writes per second to one cluster, in the long run."""
 BURST = 200.0
-"""Burst of writes after a time with few."""
+"""Maximum burst of writes after a quiet time."""
 OBJECT_GAP = 1.0
 """Minimum of seconds between two writes of one object."""
 FIRST_RETRY, LAST_RETRY = 1.0, 300.0
-"""Seconds until the first retry of a refused object; doubled for each further one."""
+"""Seconds until the first retry of a refused object; doubled for each further retry."""
 SOON = 4.0
-"""Maximum of seconds between retries that may succeed without human action."""
+"""Maximum of seconds between retries that can succeed without human action."""
 LAST_ABSENT = 300.0
-"""Maximum of seconds until a retry in a namespace that a cluster need not have."""
+"""Maximum of seconds until a retry in a missing namespace that the cluster does not have to have."""
 LAST_BLOCK = 30.0
 """Maximum of seconds until a retry in a missing namespace, or where the proxy lacks a right."""
 
@@ -42,18 +42,18 @@ class _Object:
     refused: str | None = None
     """The digest of the last refused change."""
     held: tuple[str, str, str] | None = None
-    """The change that is not retried: digest, and uid and version of the object."""
+    """The refused change that is not retried: its digest, and the object's uid and version."""
 
 
 Scope = tuple[str, str]
-"""A namespace and a resource in it, "" for all resources."""
+"""A namespace and a resource in it; "" means all resources."""
 
 
 class ClusterWriteQueue:
     """The queue of one cluster.
 
-    A key (an object, or its status) with a change is in one of three: `_turns`, if it is due, `_delayed`, or `_busy`,
-    while an earlier change of it is in flight.
+    A key (an object, or its status) with a change is in `_turns` if the change is due, in `_busy` while an earlier
+    change of the key is in flight, and in `_delayed` otherwise.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -62,11 +62,11 @@ class ClusterWriteQueue:
         self._places: dict[ServiceKey, set[ObjectKey]] = {}
         self._turns: dict[str, deque[ObjectKey]] = {}
         self._delayed: list[tuple[float, ObjectKey]] = []
-        self._queued: set[ObjectKey] = set()  # keys in `_turns` or `_delayed`, whose change may be gone
+        self._queued: set[ObjectKey] = set()  # keys in `_turns` or `_delayed`; the change of a key may be gone
         self._objects: dict[ObjectKey, _Object] = {}
         self._busy: set[ObjectKey] = set()
-        self._blocked: dict[Scope, tuple[float, float]] = {}  # until when, and the next delay
-        self._full_at = 0.0  # when the token bucket is full again
+        self._blocked: dict[Scope, tuple[float, float]] = {}  # end of the delay, and the next delay
+        self._full_at = 0.0  # time at which the token bucket is full again
 
     def __len__(self) -> int:
         return len(self._changes)
@@ -88,7 +88,7 @@ class ClusterWriteQueue:
             if known is not None and known.held not in (None, _identity(change)):
                 known.held = None
             if known is not None and known.refused not in (None, change.digest):
-                known.refused = None  # not the refused change
+                known.refused = None  # the change differs from the refused one
                 known.not_before = known.tried + OBJECT_GAP
                 self._queued.discard(place)
             self._queue(place)
@@ -108,7 +108,7 @@ class ClusterWriteQueue:
     def take(self) -> tuple[ServiceKey, PlannedWrite] | None:
         """Return the next due change and its service; None if no change is due.
 
-        Its object is busy until `done`, `failed`, `block` or `put_back`.
+        The object is busy until `done`, `failed`, `block` or `put_back` is called.
         """
         now = self._now()
         if self._tokens_at() > now:
@@ -127,13 +127,13 @@ class ClusterWriteQueue:
         return None
 
     def next_at(self) -> float | None:
-        """Return when the next change is due; None if none is, or all wait for `done`."""
+        """Return the time of the next due change; None if there is no change, or all wait for `done`."""
         if self._turns:
             return max(self._now(), self._tokens_at())
         return max(self._delayed[0][0], self._tokens_at()) if self._delayed else None
 
     def done(self, change: PlannedWrite) -> None:
-        """The change was written."""
+        """Note that a change was written."""
         place = place_of_change(change)
         self._objects[place] = _Object(self._now() + OBJECT_GAP)
         for scope in _scopes(place):
@@ -141,7 +141,7 @@ class ClusterWriteQueue:
         self._free(place)
 
     def block(self, change: PlannedWrite, scope: Scope, last: float = LAST_BLOCK) -> None:
-        """Writes to a whole scope fail, as this attempt shows: delay the scope.
+        """Delay a whole scope, because this attempt shows that its writes fail.
 
         `last`: maximum of seconds between two attempts.
         """
@@ -160,7 +160,7 @@ class ClusterWriteQueue:
             self._queue(place)
 
     def failed(self, change: PlannedWrite, *, soon: bool) -> None:
-        """The change was refused: retry the object after a delay that doubles, or `soon` if that may succeed."""
+        """Retry the object of a refused change, after a delay that doubles, or `soon` if a retry can succeed."""
         place = place_of_change(change)
         known = self._objects.setdefault(place, _Object())
         known.refused, known.tried = change.digest, self._now()
@@ -169,12 +169,12 @@ class ClusterWriteQueue:
         self._free(place)
 
     def hold(self, change: PlannedWrite) -> None:
-        """The change was refused: do not retry it until the change or the object in the cluster is another one."""
+        """Do not retry a refused change until the change or the object in the cluster is different."""
         self._objects.setdefault(place_of_change(change), _Object()).held = _identity(change)
         self._free(place_of_change(change))
 
     def put_back(self, change: PlannedWrite) -> None:
-        """The change was not sent, or its outcome is unknown: drop it; a comparison requests it again if needed."""
+        """Drop a change that was not sent or has an unknown outcome; a comparison requests it again if needed."""
         self._free(place_of_change(change))
 
     def _free(self, place: ObjectKey) -> None:
@@ -231,7 +231,7 @@ class ClusterWriteQueue:
         return service
 
     def _tokens_at(self) -> float:
-        """Return when there is a token: the bucket is full at `_full_at`, and has one `BURST - 1` tokens before."""
+        """Return when the bucket has a token: `BURST - 1` tokens before `_full_at`, when it is full."""
         return self._full_at - (BURST - 1) / RATE
 
     def _forget_old(self) -> None:
@@ -255,7 +255,7 @@ def _identity(change: PlannedWrite) -> tuple[str, str, str]:
 
 
 def scope_of(key: ObjectKey, *, of_resource: bool) -> Scope:
-    """Return the scope of an object: its namespace, or its resource in there."""
+    """Return the scope of an object: its namespace, or its resource in that namespace."""
     return (key.namespace, key.resource if of_resource else "")
 
 

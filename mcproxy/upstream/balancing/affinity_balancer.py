@@ -1,8 +1,8 @@
-"""The base of strategies that rotate: a watch that resumes from a list goes to the endpoint that answered the list.
+"""The base class of rotating strategies: a watch that resumes from a list goes to the endpoint that served the list.
 
-An informer lists, then watches from the resource version of the list. A kube-apiserver whose watch cache is behind that
-version makes the watch wait or refuses it ("Too large resource version"); the one that returned the version never does.
-It is a preference: if the entry was evicted or the endpoint is out, the strategy picks as for any request.
+An informer lists, then watches from the resource version of the list. A kube-apiserver whose watch cache is older than
+that version delays the watch or refuses it ("Too large resource version"); the one that returned the version never
+does. This is only a preference: if the entry was evicted or the endpoint is out, the strategy picks as usual.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from mcproxy.upstream.endpoint import Endpoint
 if TYPE_CHECKING:
     from mcproxy.kube.requestinfo import RequestInfo
 
-_MAX_COLLECTIONS = 4096  # entries; less than 2 MiB with names of usual length
-_MAX_USER_LENGTH = 512  # of a user
+_MAX_COLLECTIONS = 4096  # maximum of entries; less than 2 MiB with names of usual length
+_MAX_USER_LENGTH = 512  # maximum of characters of a user's name
 
-#: A watch that resumes from a resource version. A query with another spelling only loses the preference.
+#: Matches a watch that resumes from a resource version. A query with another spelling only loses the preference.
 _RESUMES = re.compile(rb"[?&]resourceVersion=(?!0?(?:&|\Z))")
 
 _Key = tuple[str, str, str, str]
 
 
 class WatchAffinity:
-    """The endpoint that last answered each user's lists and watches of a collection, in an LRU table."""
+    """An LRU table of the endpoints that last served each user's lists and watches of a collection."""
 
     __slots__ = ("_last",)
 
@@ -64,7 +64,7 @@ class AffinityBalancer:
     __slots__ = ("_affinity", "_next", "endpoints")
 
     def __init__(self, endpoints: Sequence[Endpoint], previous: AffinityBalancer | None) -> None:
-        """Start at the first endpoint or, after a reload, at the next one of `previous`'s rotation that remains."""
+        """Start at the first endpoint or, after a reload, at the next remaining one in `previous`'s rotation."""
         self.endpoints = tuple(endpoints)
         self._affinity: WatchAffinity = WatchAffinity(self.endpoints, None if previous is None else previous._affinity)
         self._next: int = 0 if previous is None else _resume_index(previous.endpoints, previous._next, self.endpoints)
@@ -76,7 +76,7 @@ class AffinityBalancer:
         info: RequestInfo | None = None,
         target: bytes = b"",
     ) -> Endpoint | None:
-        """See `balancer.Balancer.pick`."""
+        """Implement `balancer.Balancer.pick`."""
         if info is None or (info.verb != "list" and info.verb != "watch"):
             return self._next_endpoint(exclude)
         preferred = self._affinity.preferred(user, info, target)
@@ -97,7 +97,7 @@ class AffinityBalancer:
         raise NotImplementedError
 
     def _may_prefer(self, endpoint: Endpoint, exclude: Collection[Endpoint]) -> bool:
-        """Return whether the strategy lets a watch prefer a ready endpoint over the next of the rotation."""
+        """Return whether the strategy allows a watch to use a ready endpoint instead of the next one in rotation."""
         raise NotImplementedError
 
 
@@ -106,9 +106,9 @@ def _key(user: str, info: RequestInfo) -> _Key:
 
 
 def _resume_index(before: Sequence[Endpoint], position: int, now: Sequence[Endpoint]) -> int:
-    """Return the index in `now` of the next endpoint, given that `before[position]` was next before the reload.
+    """Return the index in `now` of the next endpoint, if `before[position]` was next before the reload.
 
-    Endpoints that were removed are skipped; 0 if none of `before` remains.
+    Removed endpoints are skipped. Returns 0 if no endpoint of `before` remains.
     """
     order = (*before[position:], *before[:position])
     return next((now.index(endpoint) for endpoint in order if endpoint in now), 0)

@@ -1,8 +1,8 @@
 """Endpoint selection: the interface between dispatch and the load-balancing strategies.
 
-A cluster has one balancer for requests without a policy; each dispatch policy has another over its endpoints. All
-strategies agree on this: an endpoint that is out or disabled is not picked; one that was never checked is picked only
-while none is ready; a reload keeps the position of a rotation that it did not change.
+A cluster has one balancer for requests without a policy; each dispatch policy has its own balancer over its endpoints.
+All strategies follow these rules: an endpoint that is out or disabled is not picked; an endpoint that was never checked
+is picked only while none is ready; a reload keeps the position of an unchanged rotation.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ class Balancer(Protocol):
     ) -> Endpoint | None:
         """Return the endpoint for a request, or None if none is available.
 
-        `exclude` holds the endpoints on which the request has failed already. `user` is the name of its user, `info`
-        its request info and `target` its path and query: they relate a watch to its list (`affinity_balancer`).
+        `exclude`: the endpoints on which the request has failed already. `user` (name), `info` (request info) and
+        `target` (path and query) relate a watch to its list (`affinity_balancer`).
         """
 
 
 def make_balancer(strategy: Strategy, endpoints: Sequence[Endpoint], previous: Balancer | None = None) -> Balancer:
-    """Return a balancer over `endpoints` that continues from `previous` if that has the same strategy.
+    """Return a balancer over `endpoints`, which continues from `previous` if the strategy is the same.
 
-    `previous` is not changed. Weights are read at the first pick: until the reload is complete, a kept endpoint has its
-    old weight.
+    `previous` is not changed. Weights are read at the first pick, because a kept endpoint has its old weight until the
+    reload is complete.
     """
     if strategy is Strategy.LEAST_REQUESTS:
         return LeastRequests(endpoints, previous if isinstance(previous, LeastRequests) else None)

@@ -1,10 +1,10 @@
-"""ConsistentHash: all requests of a user go to one endpoint, whose caches then serve that user.
+"""ConsistentHash: all requests of a user go to one endpoint, so that its caches serve the user.
 
-Rendezvous hashing (Thaler and Ravishankar 1998), weighted by the logarithmic method: an endpoint of weight 2 gets twice
-the users of one of weight 1. Each user has an order of preference over all endpoints; the first ready one is taken. So
-if an endpoint goes out, only its users move, each to their next choice, and they return when it does.
+It is rendezvous hashing (Thaler and Ravishankar 1998), weighted by the logarithmic method: an endpoint of weight 2 gets
+twice as many users as an endpoint of weight 1. Each user has an order of preference over all endpoints, and the first
+ready one is used. If an endpoint is out, only its users move, each to their next choice, until the endpoint returns.
 
-The order depends only on the user's name and the endpoints' addresses: it is the same in every process and after every
+The order depends only on the user's name and the endpoints' addresses. It is the same in every process and after every
 restart, and independent of the endpoints' names.
 """
 
@@ -22,12 +22,12 @@ from mcproxy.upstream.endpoint import Endpoint
 if TYPE_CHECKING:
     from mcproxy.kube.requestinfo import RequestInfo
 
-_CACHED = 4096  # users
-_LONGEST_CACHED = 512  # characters of a name
+_CACHED = 4096  # maximum of cached users
+_LONGEST_CACHED = 512  # maximum of characters of a cached name
 
 
 class ConsistentHash:
-    """Rendezvous hashing by user name. An informer's list and watch have one user, hence one endpoint."""
+    """Rendezvous hashing by user name. An informer's list and watch have the same user, hence the same endpoint."""
 
     __slots__ = ("_cached", "_rank", "endpoints")
 
@@ -57,7 +57,7 @@ class ConsistentHash:
         return None
 
     def _order(self, user: str) -> tuple[int, ...]:
-        if self._rank is None or self._cached is None:  # at the first pick: only then are weights in force
+        if self._rank is None or self._cached is None:  # read at the first pick, when the weights are in force
             urls = [endpoint.config.url for endpoint in self.endpoints]
             weights = relative_weights([endpoint.config.weight for endpoint in self.endpoints])
             self._rank = partial(ranking, urls, weights or (1,) * len(urls))
@@ -71,7 +71,7 @@ def ranking(urls: Sequence[str], weights: Sequence[int], user: str) -> tuple[int
     scores = []
     for url, weight in zip(urls, weights, strict=True):
         digest = blake2b(name, digest_size=8, key=blake2b(url.encode(), digest_size=32).digest()).digest()
-        # 52 bits and a half: never 0, never 1, and distinct as floats
+        # 52 bits plus a half: never 0 or 1, and distinct as floats
         drawn = ((int.from_bytes(digest, "big") >> 12) + 0.5) / 2**52
-        scores.append(-log(drawn) / weight)  # the smallest wins, with a chance in proportion to the weight
+        scores.append(-log(drawn) / weight)  # the smallest score wins, with a chance in proportion to the weight
     return tuple(sorted(range(len(scores)), key=scores.__getitem__))

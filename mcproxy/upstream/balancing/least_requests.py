@@ -1,6 +1,6 @@
-"""LeastRequests: the endpoint with the fewest requests in flight relative to its weight; equal ones take turns.
+"""LeastRequests: picks the endpoint with the fewest requests in flight relative to its weight; equal ones take turns.
 
-Requests that wait for a connection count too: else an endpoint that accepts nothing would seem idle and get them all.
+Requests that wait for a connection count too; otherwise an endpoint that accepts no connections would get all requests.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mcproxy.upstream.endpoint import Endpoint, is_ready, is_unchecked
 
 
 class LeastRequests(AffinityBalancer):
-    """Picks the least busy endpoint; among several, a watch goes to the one that answered its list."""
+    """Picks the least busy endpoint. Among several equal ones, a watch goes to the endpoint that served its list."""
 
     __slots__ = ("_weights", "_weights_read")
 
@@ -34,7 +34,7 @@ class LeastRequests(AffinityBalancer):
         return self.endpoints[index]
 
     def _may_prefer(self, endpoint: Endpoint, exclude: Collection[Endpoint]) -> bool:
-        """Only the least busy may be preferred."""
+        """Return whether an endpoint is among the least busy ones."""
         self._read_weights()
         return self._load(endpoint) == self._least(is_ready, exclude)[1]
 
@@ -45,8 +45,8 @@ class LeastRequests(AffinityBalancer):
             self._weights = relative_weights([endpoint.config.weight for endpoint in self.endpoints])
 
     def _least(self, fit: Callable[[Endpoint], bool], exclude: Collection[Endpoint]) -> tuple[int, float]:
-        """Return the index and load of the least busy endpoint, the next in turn among equals; -1 if none is
-        available.
+        """Return the index and load of the least busy endpoint, the next in turn among equal ones. The index is -1 if
+        no endpoint is available.
         """
         endpoints, weights, start = self.endpoints, self._weights, self._next
         chosen, least = -1, inf

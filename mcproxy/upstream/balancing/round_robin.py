@@ -1,7 +1,7 @@
-"""RoundRobin: exact turns over the ready endpoints, in the listed order, or smoothly by weight.
+"""RoundRobin: the ready endpoints take turns, in the listed order, or smoothly by weight.
 
 Without weights the position is the one after the last picked endpoint, so endpoints that are out are skipped and the
-others still take exact turns. With weights `SmoothWeightedRoundRobin` selects.
+others still take exact turns. With weights `SmoothWeightedRoundRobin` selects the endpoint.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from mcproxy.upstream.endpoint import Endpoint, is_ready, is_unchecked
 
 # Smooth weighted round robin, as in nginx: picks in proportion to weights, interleaved instead of in runs. Pure.
 #
-# Each pick adds every participant's weight to its current weight; the one with the largest current weight is selected
-# and pays the sum of all weights. From zero weights each participant is selected exactly as many times as its weight in
-# one round, after which all current weights are zero again.
+# Each pick adds every participant's weight to its current weight. The participant with the largest current weight is
+# selected, and the sum of all weights is subtracted from it. Beginning with current weights of zero, each participant
+# is selected as often as its weight in one round; then all current weights are zero again.
 #
-# nginx keeps the current weights as they are when a peer fails or comes back. Then a weight accumulated in a large
-# round is paid back in a small one: with weights 100, 1, 1, when the heavy peer fails, one of the light ones is
-# selected fifty times in a row. Here current weights are scaled to the new round and capped at half of it.
+# nginx keeps the current weights when a peer fails or returns. Then a weight accumulated in a large round is used up in
+# a small one: with weights 100, 1, 1, if the heavy peer fails, one of the light ones is selected fifty times in a row.
+# Here current weights are scaled to the new round and capped at half of it.
 
 
 class SmoothWeightedRoundRobin:
@@ -41,20 +41,20 @@ class SmoothWeightedRoundRobin:
         return self
 
     def reordered(self, indices: Sequence[int | None]) -> SmoothWeightedRoundRobin:
-        """Return a copy for other participants: `indices` has the former index of each, None for a new one."""
+        """Return a copy for other participants. `indices`: the former index of each, None for a new one."""
         copy = SmoothWeightedRoundRobin(len(indices))
         copy._current = [0 if index is None else self._current[index] for index in indices]
         copy._total = self._total
         return copy
 
     def select(self, among: tuple[int, ...], allowed: Sequence[int]) -> int:
-        """Select one of `allowed`, which is not empty; all participants `among` accumulate their weight."""
+        """Select one of `allowed`, which must not be empty; all participants `among` accumulate their weight."""
         if among != self._participants:
             self._rescale(among)
         current, weights = self._current, self._weights
         for index in among:
             current[index] += weights[index]
-        chosen = max(allowed, key=current.__getitem__)  # the first of equals
+        chosen = max(allowed, key=current.__getitem__)  # the first one among equals
         current[chosen] -= self._total
         return chosen
 
@@ -77,7 +77,7 @@ def relative_weights(weights: Sequence[int]) -> tuple[int, ...] | None:
 
 
 class RoundRobin(AffinityBalancer):
-    """One position in a list of endpoints. A watch that continues a list takes no turn."""
+    """Rotates over a list of endpoints. A watch that continues a list takes no turn."""
 
     __slots__ = ("_even", "_smooth", "_weights_read")
 
@@ -96,7 +96,7 @@ class RoundRobin(AffinityBalancer):
     def _next_endpoint(self, exclude: Collection[Endpoint]) -> Endpoint | None:
         if self._even:
             endpoint = self.endpoints[self._next]
-            if endpoint.ready and not exclude:  # the usual case
+            if endpoint.ready and not exclude:  # for most requests
                 self._next = (self._next + 1) % len(self.endpoints)
                 return endpoint
         elif not self._weights_read:

@@ -1,7 +1,7 @@
-"""One field: checked once, whatever number of times it is received (RFC 9113 8.2 and 8.3).
+"""Checks a header field once, however often it is received (RFC 9113 8.2 and 8.3).
 
-The decoder's tables and caches hold checked fields. What is wrong with a field is a property of it (`MALFORMED`), and
-only becomes an error when a message has it: the decoder must continue, to keep its table equal to the peer's.
+The decoder's tables and caches contain checked fields. The fault of a field is a property of the field (`MALFORMED`),
+and becomes an error only in a message: the decoder must continue, to keep its table equal to the peer's.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Final
 from mcproxy.http.h2.hpack.tables import STATIC_TABLE
 from mcproxy.http.head_rules import is_host, parse_length
 
-#: Kind, payload, size, name. The kind is None for a field that passes to the other side: the payload is its line,
-#: b"name: value\r\n". Else it is one of those below, and the payload the value, or why the field is wrong. The size is
+#: Kind, payload, size, name. The kind is None for a field that passes to the other side; the payload is then its line,
+#: b"name: value\r\n". Otherwise the kind is one of those below, and the payload is the value or the fault. The size is
 #: that of RFC 7541 4.1 (bytes), which RFC 9113 10.5.1 uses too.
 CheckedField = tuple[int | None, bytes, int, bytes]
 
-#: Bytes of a field's size on top of name and value.
+#: Bytes of a field's size in addition to name and value.
 OVERHEAD: Final = 32
 
-# Kinds: the pseudo-header fields first, the rest by their order in `DecodedFields.special`.
+# Kinds in the order of `DecodedFields.special`, beginning with the pseudo-header fields.
 (
     METHOD,
     SCHEME,
@@ -51,7 +51,7 @@ _KIND_OF = {
     b"te": TE,
     b"expect": EXPECT,
     b"cookie": COOKIE,
-    b"proxy-authenticate": DROPPED,  # for this hop alone (RFC 9110 11.7), as in HTTP/1.1
+    b"proxy-authenticate": DROPPED,  # hop-by-hop (RFC 9110 11.7), as in HTTP/1.1
     b"proxy-authorization": DROPPED,
     b"connection": MALFORMED,
     b"keep-alive": MALFORMED,
@@ -60,14 +60,14 @@ _KIND_OF = {
     b"upgrade": MALFORMED,
 }
 
-#: Fields that are credentials, or give them out. What is remembered of them belongs to one connection.
+#: Fields that are credentials, or grant them. They are remembered only for one connection.
 SECRET_NAMES = frozenset(
     {b"authorization", b"cookie", b"proxy-authorization", b"sec-websocket-protocol", b"set-cookie"}
 )
 
 _NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+").fullmatch
 _TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch
-# RFC 9113 8.2.1: neither NUL, CR nor LF, no blanks around it; other control characters as in RFC 9110 5.5.
+# RFC 9113 8.2.1: no NUL, CR or LF, and no leading or trailing blanks; other control characters as in RFC 9110 5.5.
 _VALUE: Final = re.compile(rb"(?:[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?)?").fullmatch
 _PATH: Final = re.compile(rb"/[\x21-\x7e\x80-\xff]*|\*").fullmatch
 _STATUS: Final = re.compile(rb"[1-9][0-9][0-9]").fullmatch
@@ -90,14 +90,14 @@ def checked(name: bytes, value: bytes) -> CheckedField:
 
 
 def checked_path(value: bytes) -> CheckedField:
-    """Return `checked(b":path", value)`: the field that differs with every request."""
+    """Return `checked(b":path", value)`, the special case of a field that differs in every request."""
     if _PATH(value):
         return PATH, value, len(value) + _PATH_OVERHEAD, b":path"
     return MALFORMED, b":path", len(value) + _PATH_OVERHEAD, b":path"
 
 
 def _special(kind: int, name: bytes, value: bytes) -> tuple[int, bytes]:
-    """Return kind and payload of a field that means something to this hop."""
+    """Return kind and payload of a pseudo-header or hop-by-hop field."""
     if kind == MALFORMED:
         return MALFORMED, b"connection-specific field " + name
     if kind == AUTHORITY:
@@ -126,5 +126,5 @@ def _special(kind: int, name: bytes, value: bytes) -> tuple[int, bytes]:
     return (kind, value) if good else (MALFORMED, name)
 
 
-#: The static table, checked. Most entries are there for their names: the index 0 is not used.
+#: The checked fields of the static table, most of which are used only for their names. The index 0 is not used.
 STATIC_FIELDS = tuple([checked(*field) for field in STATIC_TABLE])

@@ -1,17 +1,17 @@
-"""Decoding of header blocks (RFC 7541), with every field checked (RFC 9113 8.2).
+"""Decodes header blocks (RFC 7541), and checks every field (RFC 9113 8.2).
 
-What recurs is neither decoded nor checked again: the dynamic table holds checked fields, and the bytes of a literal
-whose name is new or of the static table mean the same whatever the dynamic table holds, so the field that they encode
-is remembered by these bytes. `:path` is not: it seldom recurs.
+Repeated fields are neither decoded nor checked again. The dynamic table contains checked fields. A literal whose name
+is new or from the static table does not depend on the dynamic table, so its field is remembered by the literal's bytes.
+`:path` is not remembered, because it seldom recurs.
 
-Most clients send the same block again and again, but for the path. So a connection remembers what some blocks mean,
-whole, or without the literal of their `:path` if that is not indexed (as nghttp2 and browsers do it). That is exact as
-long as the dynamic table is as it was and the block does not change it: a block that does empties this memory.
+Most clients send the same block again and again, except for the path. So a connection remembers the results of some
+blocks: of whole blocks, or of blocks without the literal of `:path` if that is not indexed (as in nghttp2 and
+browsers). These results are valid only while the dynamic table is unchanged; a block that changes it clears them.
 
-A remembered field belongs to all connections that share a `Representations`, unless the peer marked it as never indexed
-or it is a credential by its name: then it belongs to the connection, as the entries of the dynamic table do, and goes
-with it. So a connection's memory holds no credential but its own, and how long a request takes says nothing about those
-of others.
+All connections with the same `Representations` share remembered fields. A field that the peer has marked as never
+indexed, or whose name is that of a credential, is remembered only by its connection, as the entries of the dynamic
+table are. So a connection's memory contains no foreign credential, and the time of a request reveals nothing of others'
+credentials.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ from mcproxy.http.head_rules import MAX_GROUP_LINES, counted_fields
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: SETTINGS_HEADER_TABLE_SIZE: the default, which we leave as it is (bytes as RFC 7541 4.1 counts them).
+#: The default of SETTINGS_HEADER_TABLE_SIZE, which mcproxy does not change (bytes as RFC 7541 4.1 counts them).
 TABLE_SIZE: Final = 4096
-#: How far above its limit a block is gone through, so that its request can be answered (bytes, encoded and decoded);
-#: beyond, the connection ends. A kube-apiserver takes heads of that size.
+#: Bytes above its limit up to which a block is decoded, so that its request gets a response (encoded and decoded). A
+#: larger block ends the connection. A kube-apiserver accepts heads of that size.
 MAX_EXCESS: Final = 1024 * 1024
-_MAX_UPDATES: Final = 2  # of the table's size, at the beginning of a block (RFC 7541 4.2)
-_MAX_SHIFT: Final = 21  # integers have at most 4 bytes behind the prefix
-_MAX_BLOCKS: Final = 8  # of each kind that a connection remembers
-_MAX_BLOCK: Final = 256  # bytes of a whole one; longer ones have literals, so they seldom recur
-_MAX_REQUEST: Final = 4096  # bytes of one without the literal of its path
-# bytes of the fields that one stands for: some octets may stand for all that a head may have
+_MAX_UPDATES: Final = 2  # changes of the table's size at the beginning of a block (RFC 7541 4.2)
+_MAX_SHIFT: Final = 21  # integers have at most 4 bytes after the prefix
+_MAX_BLOCKS: Final = 8  # remembered blocks of each kind and connection
+_MAX_BLOCK: Final = 256  # bytes of a remembered whole block; longer blocks have literals, so they seldom recur
+_MAX_REQUEST: Final = 4096  # bytes of a remembered block without the literal of its path
+# bytes of the decoded fields of a remembered block: a few octets can encode as many fields as a head may have
 _MAX_MEANING: Final = 8192
-#: The static table by the octet that stands for an entry; that of the index 0 is not there (RFC 7541 6.1).
+#: The fields of the static table by the octet that encodes them; there is no index 0 (RFC 7541 6.1).
 _STATIC_BY_OCTET = {128 | index: field for index, field in enumerate(STATIC_FIELDS) if index}
 
 
@@ -70,17 +70,17 @@ class Representations(Remembered[CheckedField]):
         super().__init__(max_count, max_bytes, max_key)
 
 
-#: For connections that have nothing of their own to remember yet.
+#: The memory of connections that have not remembered a field of their own yet.
 _NOTHING = Representations(0, 0, -1)
 
 
 class DecodedFields:
     """The fields of one block.
 
-    `special` has a value or None for each kind of `checked_field`: of fields that mean something to this hop, and in
-    MALFORMED and BAD_HOST why the message is wrong. `lines` are all other fields in their order, b"name: value\\r\\n"
-    each, or all of a request in one piece; the crumbs of `cookie` are one of them (RFC 9113 8.2.3). `oversize` says
-    which limit they exceed, None: none. An object may stand for several equal blocks: it is not to be changed.
+    `special` has a value or None for each kind of `checked_field`: values of pseudo-header and hop-by-hop fields, and
+    the fault of the message in MALFORMED and BAD_HOST. `lines` are all other fields in order, b"name: value\\r\\n"
+    each, or joined for a request; crumbs of `cookie` are joined to one field (RFC 9113 8.2.3). `oversize`: the exceeded
+    limit, or None. Equal blocks can share an object, so it must not be changed.
     """
 
     __slots__ = ("lines", "oversize", "special")
@@ -91,7 +91,7 @@ class DecodedFields:
 
 
 class _RequestBlock:
-    """What a block means without the literal of its path: its fields, their size (bytes) and number."""
+    """The decoded fields of a block without the literal of its path, with their size (bytes) and number."""
 
     __slots__ = ("_count", "_lines", "_size", "_special")
 
@@ -102,7 +102,7 @@ class _RequestBlock:
         self._count = count
 
     def with_path(self, path: CheckedField, max_size: int, max_fields: int) -> DecodedFields:
-        """Return the fields of the block with a path; raises Flood as `HPACKDecoder.decode`."""
+        """Return the fields of the block with a path. Raises Flood, as `HPACKDecoder.decode` does."""
         fields = DecodedFields()
         fields.special = special = self._special[:]
         special[PATH] = path[1]
@@ -118,21 +118,21 @@ class HPACKDecoder:
 
     def __init__(self, remembered: Representations) -> None:
         self._remembered = remembered
-        self._own = _NOTHING  # what only this connection may remember
+        self._own = _NOTHING  # the fields that only this connection may remember
         self._table: list[CheckedField] = []  # the dynamic table, the newest entry last
-        self._size = 0  # of the table
-        self._limit = TABLE_SIZE  # as the peer's encoder chose it
-        #: What blocks mean while the table does not change: whole ones, and those before and behind a path's literal.
+        self._size = 0  # size of the table
+        self._limit = TABLE_SIZE  # maximum size of the table, chosen by the peer's encoder
+        #: Decoded blocks, valid while the table does not change: whole blocks, and blocks around a path's literal.
         self._blocks: dict[bytes, DecodedFields] = {}
         self._requests: dict[tuple[bytes, bytes], _RequestBlock] = {}
 
     def decode(self, block: bytes, max_size: int, max_fields: int) -> DecodedFields:
-        """Decode one whole block.
+        """Decode one complete block.
 
-        A block that exceeds `max_size` (the sum of RFC 9113 10.5.1) or `max_fields` is `oversize`; it is decoded to its
-        end, so that the dynamic table stays equal to the peer's. Raises HTTP2ConnectionError: COMPRESSION_ERROR for
-        what is malformed or ends too early, a Flood for a size of MAX_EXCESS beyond. After an error the dynamic table
-        differs from the peer's.
+        A block that exceeds `max_size` (the sum of RFC 9113 10.5.1) or `max_fields` is `oversize`. It is still decoded
+        to its end, so that the dynamic table stays equal to the peer's. Raises HTTP2ConnectionError: COMPRESSION_ERROR
+        for a malformed or truncated block, Flood for a size that exceeds the limit by MAX_EXCESS. After an error the
+        dynamic table differs from the peer's.
         """
         position, end = 0, len(block)
         blocks, requests = self._blocks, self._requests
@@ -147,13 +147,13 @@ class HPACKDecoder:
         table_size = self._size
         table_limit = self._limit
         total = updates = 0
-        others = 0  # fields of this hop that are no pseudo-header fields
-        decoded = 0  # fields that were not remembered: they cost the most
+        others = 0  # number of hop-by-hop fields that are no pseudo-header fields
+        decoded = 0  # number of fields that were not remembered, which cost the most time
         hard_fields = 2 * max_fields + MAX_GROUP_LINES
         crumbs: list[bytes] | None = None
         cookie_line = 0
         changes = False  # whether the block changes the table
-        around: tuple[bytes, bytes] | None = None  # the block before and behind the literal of its path
+        around: tuple[bytes, bytes] | None = None  # the parts of the block before and after the literal of its path
         path_size = 0
         try:
             if end > max_size:
@@ -190,7 +190,7 @@ class HPACKDecoder:
                     else:
                         index = octet & 15
                         position += 1
-                        if index == 15:  # often, and then most often one octet more
+                        if index == 15:  # a frequent case, usually with one further octet
                             index += block[position]
                             position += 1
                             if index >= 15 + 128:
@@ -249,7 +249,7 @@ class HPACKDecoder:
                         changes = True
                         table.append(field)
                         table_size += field[2]
-                        while table_size > table_limit:  # a field that is larger than the table goes too (4.4)
+                        while table_size > table_limit:  # also removes a field that is larger than the table (4.4)
                             table_size -= table.pop(0)[2]
                 kind, payload, size, _ = field
                 total += size
@@ -283,12 +283,12 @@ class HPACKDecoder:
         fields.special = special
         fields.lines = lines
         fields.oversize = None
-        count = len(lines) + others + (special[AUTHORITY] is not None)  # as in HTTP/1.1
+        count = len(lines) + others + (special[AUTHORITY] is not None)  # counted as in HTTP/1.1
         if total > max_size or count > max_fields:
             if count > max_fields:
                 count = counted_fields(count, b"\n" + b"".join(lines))
             fields.oversize = _oversize(total, count, max_size, max_fields)
-        if crumbs is not None:  # only now: an octet for each of 65,000 crumbs may stand for 4 KiB of the table
+        if crumbs is not None:  # only after the size check: each octet of 65,000 crumbs can encode 4 KiB of the table
             lines[cookie_line] = b"cookie: %b\r\n" % b"; ".join(crumbs)
         if changes:
             blocks.clear()
@@ -304,9 +304,9 @@ class HPACKDecoder:
     def _excess(
         self, block: bytes, position: int, special: list[bytes | None], max_size: int, cause: str
     ) -> DecodedFields:
-        """Decode the rest of a block that is refused because of `cause`, from a field on.
+        """Decode the rest of a block from `position` on, after the block was refused because of `cause`.
 
-        What changes the table is decoded, and the method, on which the response depends. Raises as `decode`.
+        Only changes of the table and the method, on which the response depends, are decoded. Raises as `decode` does.
         """
         self._blocks.clear()
         self._requests.clear()
@@ -357,7 +357,7 @@ class HPACKDecoder:
         return fields
 
     def _entry(self, index: int) -> CheckedField:
-        """Return the entry of either table; raises IndexError."""
+        """Return an entry of the static or dynamic table. Raises IndexError."""
         if not index:
             raise IndexError
         return STATIC_FIELDS[index] if index < 62 else self._table[61 - index]
@@ -367,9 +367,9 @@ class HPACKDecoder:
             self._size -= self._table.pop(0)[2]
 
     def _literal(self, representation: bytes, name: bytes, value: bytes, value_mark: int) -> CheckedField:
-        """Return the field of a literal that is not among the recent ones, and remember it.
+        """Return the field of a literal that is not among the recently remembered ones, and remember it.
 
-        `value_mark`: the octet before the value, for its Huffman bit.
+        `value_mark`: the octet before the value, which contains the Huffman bit.
         """
         own = self._own
         field = own.recent.get(representation) or own.find_older(representation)
@@ -390,14 +390,14 @@ class HPACKDecoder:
 
 
 def _put(blocks: dict[K, V], key: K, value: V) -> None:
-    """Remember a block, and forget the oldest one for it."""
+    """Remember a block; if there are too many, forget the oldest one."""
     if len(blocks) >= _MAX_BLOCKS:
         del blocks[next(iter(blocks))]
     blocks[key] = value
 
 
 def _oversize(size: int, count: int, max_size: int, max_fields: int) -> str | None:
-    """Return which limit fields exceed, None: none. Raises Flood for far too many bytes."""
+    """Return the limit that fields exceed, or None. Raises Flood for far too many bytes."""
     if size > max_size:
         if size > max_size + MAX_EXCESS:
             raise Flood("large_header_block", f"a header block of more than {max_size + MAX_EXCESS} bytes when decoded")
@@ -406,7 +406,7 @@ def _oversize(size: int, count: int, max_size: int, max_fields: int) -> str | No
 
 
 def _integer(block: bytes, position: int, mask: int) -> tuple[int, int]:
-    """Return an integer whose prefix (RFC 7541 5.1) has the bits of `mask`, and where it ends."""
+    """Return an integer whose prefix (RFC 7541 5.1) has the bits of `mask`, and the position after it."""
     value = block[position] & mask
     position += 1
     if value < mask:
@@ -429,7 +429,7 @@ def _note_method(special: list[bytes | None], field: CheckedField) -> None:
 
 
 def _string(block: bytes, position: int) -> tuple[int, int, bool]:
-    """Return where a string literal (RFC 7541 5.2) begins and ends, and whether it is Huffman-coded."""
+    """Return the begin and the end of a string literal (RFC 7541 5.2), and whether it is Huffman-coded."""
     coded = block[position] >= 128
     size, start = _integer(block, position, 127)
     if start + size > len(block):
@@ -443,7 +443,7 @@ def _set_malformed(special: list[bytes | None], cause: bytes) -> None:
 
 
 def _add_repeated(special: list[bytes | None], kind: int, payload: bytes) -> None:
-    """Add a field of this hop that the block has already."""
+    """Add a pseudo-header or hop-by-hop field that the block contains already."""
     if kind == LENGTH:
         _set_malformed(special, b"content-length twice")
     elif kind == HOST:

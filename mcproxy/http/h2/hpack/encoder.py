@@ -1,12 +1,12 @@
-"""Encoding of header blocks (RFC 7541), without state: nothing enters the peer's dynamic table.
+"""Encodes header blocks (RFC 7541), without state: it adds no entries to the peer's dynamic table.
 
-So an encoder serves many connections, whatever table their peers announce, and no field's length or absence can be
-compared with another's (CRIME; RFC 7541 7.1). Names and fields of the static table are indices; every other field is a
-literal that is never indexed, since a field which a peer marked so must stay so (RFC 7541 6.2.3), and the marks are not
-known here any more. Strings are plain: a fifth longer than with Huffman's code, and cheaper to write and to read.
+So one encoder serves many connections, whatever table size their peers announce, and the length of a block reveals no
+repetition of a field (CRIME; RFC 7541 7.1). Names and fields of the static table are encoded as indices. Every other
+field is a never-indexed literal: a field that a peer has marked so must stay so (RFC 7541 6.2.3), but the encoder does
+not know these marks. Strings are plain: a fifth longer than with Huffman's code, but cheaper to write and to read.
 
-The bytes of what recurs are remembered: of a line, and of a block of lines that a request has. Credentials are not, but
-for the last block with one: the proxy's own is in every request to a cluster.
+The encodings of recurring lines, and of recurring blocks of requests, are remembered. Credentials are not, except in
+the last block with one, because every request to a cluster contains the proxy's own credential.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from mcproxy.http.h2.hpack.remembered import Remembered
 from mcproxy.http.h2.hpack.tables import NAME_INDEX, STATIC_TABLE
 from mcproxy.http.messages import HOP_BY_HOP, Header
 
-#: Goes once before the next block of a connection whose peer announces a HEADER_TABLE_SIZE below 4096: its decoder
-#: waits for a change of the table's size, and none is needed after one to 0 (RFC 9113 4.3.1).
+#: Sent once before the next block if the peer announces a HEADER_TABLE_SIZE below 4096: its decoder waits for a change
+#: of the table's size. After this change to 0 no further one is needed (RFC 9113 4.3.1).
 NO_TABLE: Final = b"\x20"
 
 _NEVER_INDEXED: Final = 0x10
@@ -36,7 +36,7 @@ _INDEXED = {
     for name, value in STATIC_TABLE
     if value
 }
-# RFC 9113 8.2.2. The engines know of none; this is the last place where one could get into HTTP/2.
+# Connection-specific fields (RFC 9113 8.2.2). The engines remove them; this is the last check before HTTP/2.
 _REMOVED = HOP_BY_HOP - {b"te"}
 _MAX_LINE: Final = 1024
 _MAX_BLOCK: Final = 4096
@@ -55,7 +55,7 @@ class HPACKEncoder:
         self._last_secret = (b"", b"")  # a block with a credential, and its encoding
 
     def request(self, method: bytes, scheme: bytes, path: bytes, authority: bytes, blocks: tuple[bytes, ...]) -> bytes:
-        """Return the header block of a request; `blocks` as `RequestHead.fields`: "Name: value" and a line end each."""
+        """Return the header block of a request; `blocks` has the form of `RequestHead.fields`: lines "Name: value"."""
         size = len(path)
         host = self._authorities.recent.get(authority)
         if host is None:
@@ -79,9 +79,9 @@ class HPACKEncoder:
         return b"".join(encoded)
 
     def response(self, status: int, *blocks: bytes) -> bytes:
-        """Return the header block of a response, an interim one too.
+        """Return the header block of a final or interim response.
 
-        A block of response fields hardly recurs (Date, ids), but its lines do.
+        A whole block of response fields hardly ever recurs (Date, ids), but its lines do.
         """
         encoded = [_STATUSES.get(status) or b"\x08\x03%03d" % status]
         remembered = self._lines.recent.get
@@ -125,7 +125,7 @@ class HPACKEncoder:
         return encoded
 
     def _name(self, written: bytes) -> _Name:
-        """Return what is known of a name, as it was written."""
+        """Return the prepared form of a name, looked up by its original spelling."""
         name = self._names.recent.get(written) or self._names.find_older(written)
         if name is None:
             name = _Name(written.lower())

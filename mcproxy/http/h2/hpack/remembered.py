@@ -1,4 +1,4 @@
-"""A bounded cache for what recurs among much that does not."""
+"""A bounded cache that keeps recurring values although most values occur only once."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _OVERHEAD: Final = 200  # approximate bytes of an entry in addition to its key a
 
 
 class Remembered(Generic[Value]):
-    """Values by bytes, in two generations.
+    """A cache of values by bytes, in two generations.
 
-    When the younger generation is full, it replaces the older one; a value found in the older one moves back to the
-    younger one. So values that occur once (an id for each request) can fill the cache again and again, and what recurs
-    stays. At most twice `max_count` and twice `max_bytes` are kept, no key above `max_key`.
+    When the younger generation is full, it replaces the older one. A value found in the older generation moves back to
+    the younger one. So recurring values stay, although values that occur once (an id for each request) fill the cache
+    again and again. At most twice `max_count` values and twice `max_bytes` are kept, and no key longer than `max_key`.
     """
 
     __slots__ = ("_bytes", "_max_bytes", "_max_count", "_max_key", "_older", "recent")
@@ -23,9 +23,9 @@ class Remembered(Generic[Value]):
         self._max_count = max_count
         self._max_bytes = max_bytes
         self._max_key = max_key
-        self._bytes = 0  # of the younger generation, about
+        self._bytes = 0  # approximate size of the younger generation
         self._older: dict[bytes, Value] = {}
-        #: The younger generation, to look in directly: most often that is enough.
+        #: The younger generation; callers look here first, which usually suffices.
         self.recent: dict[bytes, Value] = {}
 
     def find_older(self, key: bytes) -> Value | None:

@@ -1,4 +1,4 @@
-"""The static table of RFC 7541, Appendix A."""
+"""The static table (RFC 7541, Appendix A) and the Huffman decoder (RFC 7541 5.2 and Appendix B) of HPACK."""
 
 from __future__ import annotations
 
@@ -81,13 +81,13 @@ NAME_INDEX = {name: index for index, (name, _) in reversed(list(enumerate(STATIC
 
 # Decoding of Huffman-coded strings (RFC 7541 5.2 and Appendix B).
 #
-# The code is canonical, and so are those of DEFLATE (RFC 1951 3.2.2). Zlib therefore decodes the strings that occur: a
-# block of DEFLATE begins with the lengths of its codes, and all codes of HPACK with up to 15 bits, DEFLATE's most, can
-# be among them. They cover all printable ASCII but the backslash. The one code of 15 bits that is left, all ones,
-# begins all longer codes of HPACK; in DEFLATE it ends the block. So zlib stops where a longer code begins, and also,
-# after the string, at the padding: at most 7 ones, to which 15 are added here. What it stops at too early is decoded
-# again by `decode_by_steps`. DEFLATE packs bits from the lowest up, HPACK from the highest down: the bits of each byte
-# are reversed first. A token of 900 bytes takes 5 us, with an automaton in Python 50.
+# HPACK's code is canonical, as the codes of DEFLATE are (RFC 1951 3.2.2), so zlib can decode most strings. A block of
+# DEFLATE begins with the lengths of its codes, which can include all codes of HPACK with up to 15 bits (the maximum of
+# DEFLATE). These cover all printable ASCII except the backslash. One code of 15 bits remains: all ones. In HPACK all
+# longer codes begin with it; in DEFLATE it ends the block. So zlib stops at a longer code, and at the padding after the
+# string: at most 7 ones, to which 15 are added here. If it stops too early, `decode_by_steps` decodes the string again.
+# DEFLATE packs bits from the lowest up, HPACK from the highest down, so the bits of each byte are reversed first. A
+# token of 900 bytes takes 5 us; an automaton in Python takes 50 us.
 
 _LENGTHS = (
     "13 23 28 28 28 28 28 28 28 24 30 28 28 30 28 28 28 28 28 28 28 28 30 28 28 28 28 28 28 28 28 28 "
@@ -108,7 +108,7 @@ _MAX_PADDING: Final = 7  # bits
 
 
 class HuffmanError(ValueError):
-    """The string has the code of EOS, or its padding is too long or not of ones (RFC 7541 5.2)."""
+    """The string contains the code of EOS, or its padding is too long or contains a 0 (RFC 7541 5.2)."""
 
 
 def _codes(lengths: dict[int, int]) -> dict[int, tuple[int, int]]:
@@ -133,12 +133,12 @@ _LENGTH_ORDER = (16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 1
 
 
 def _block_header() -> bytes:
-    """Return the beginning of a DEFLATE block with HPACK's code, whole bytes, so that the string's own can follow."""
+    """Return the header of a DEFLATE block with HPACK's code; it ends at a byte boundary, before a string's bytes."""
     lengths = [length if length <= _MAX_DEFLATE_BITS else 0 for length in CODE_LENGTHS[:EOS]]
     lengths.append(_MAX_DEFLATE_BITS)  # the end of the block
-    lengths.append(0)  # no code for distances: there are no references
+    lengths.append(0)  # no code for distances, because there are no back-references
     used = sorted(set(lengths))  # 11 of them: 5 codes of 3 bits and 6 of 4 are a complete code
-    for short in combinations(used, 5):  # which get the short ones is free: so that the header ends with a byte
+    for short in combinations(used, 5):  # choose the short codes so that the header ends at a byte boundary
         length_codes = _codes({length: 3 if length in short else 4 for length in used})
         header = _Bits()
         header.number(0b101, 3)  # the last block, with dynamic codes
@@ -173,18 +173,18 @@ class _Bits:
 _REVERSED = bytes([int(f"{octet:08b}"[::-1], 2) for octet in range(256)])
 _END: Final = b"\xff\x7f"  # 15 ones and a zero, reversed
 
-_template = zlib.decompressobj(-9)  # it has read the header; each string is decoded by a copy
+_template = zlib.decompressobj(-9)  # has read the header; a copy decodes each string
 _template.decompress(_block_header())
 _copy = _template.copy
 
 
 def decode(data: bytes) -> bytes:
-    """Return the string that `data` encodes. Raises HuffmanError for what no encoder sends."""
+    """Return the string that `data` encodes. Raises HuffmanError for data that no encoder sends."""
     decoder = _copy()
     result = decoder.decompress(data.translate(_REVERSED) + _END)
     rest = decoder.unused_data
     if not rest and decoder.eof:
-        return result  # padding of 0 to 6 bits: with the 15 added ones the end of the block, 1 to 7 bits are left
+        return result  # padding of 0 to 6 bits plus 15 added ones: the end of the block, with 1 to 7 bits left over
     if not decoder.eof or len(rest) > 1:
         return decode_by_steps(data)  # a long code, or wrong padding
     if len(data) * 8 - sum([CODE_LENGTHS[octet] for octet in result]) > _MAX_PADDING:
@@ -192,11 +192,11 @@ def decode(data: bytes) -> bytes:
     return result
 
 
-# -- without ----------------------------------------------------------------------------------------------------------
+# -- without zlib -----------------------------------------------------------------------------------------------------
 
 
 def _tree() -> list[list[int]]:
-    """Return the code's tree: for each inner node what 0 and 1 lead to, a node's number or -1 - symbol."""
+    """Return the code's tree: for each inner node its children for 0 and 1, the number of a node or -1 - symbol."""
     nodes = [[0, 0]]
     for symbol, (code, length) in CODES.items():
         node = 0
@@ -211,9 +211,9 @@ def _tree() -> list[list[int]]:
 
 
 def _steps(nodes: list[list[int]]) -> list[tuple[bytes, int]]:
-    """Return the automaton over half octets: at 16 * node + half octet what is decoded, and 16 * the next node.
+    """Return the automaton over half octets: at 16 * node + half octet the decoded bytes, and 16 * the next node.
 
-    The next one is -1 at EOS.
+    The next node is -1 at EOS.
     """
     steps = []
     for begin in range(len(nodes)):
@@ -232,7 +232,7 @@ def _steps(nodes: list[list[int]]) -> list[tuple[bytes, int]]:
 
 
 def _padding_ends(nodes: list[list[int]]) -> frozenset[int]:
-    """Return 16 * the nodes that 0 to 7 ones lead to: a string may end there."""
+    """Return 16 * each node that is reached by 0 to 7 ones, where a string may end."""
     path = [0]
     while len(path) <= _MAX_PADDING:
         path.append(nodes[path[-1]][1])
@@ -241,13 +241,13 @@ def _padding_ends(nodes: list[list[int]]) -> frozenset[int]:
 
 @functools.cache
 def _automaton() -> tuple[list[tuple[bytes, int]], frozenset[int]]:
-    """Return the automaton, and where a string may end. Made for the first string that zlib cannot decode."""
+    """Return the automaton and the nodes where a string may end, made for the first string that zlib cannot decode."""
     nodes = _tree()
     return _steps(nodes), _padding_ends(nodes)
 
 
 def decode_by_steps(data: bytes) -> bytes:
-    """As `decode`, but ten times slower: for what zlib cannot decode, and to compare with in tests."""
+    """Do the same as `decode` ten times slower: for strings that zlib cannot decode, and for comparison in tests."""
     state = 0
     pieces = []
     steps, ends = _automaton()
