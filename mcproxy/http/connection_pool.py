@@ -63,7 +63,7 @@ class Use(Enum):
     """A watch, and short requests on the same connection (`ClientStream.sibling`)."""
     BULK = "bulk"
     """A list, on separate connections, because its long response would delay other requests on its connection."""
-    APART = "apart"
+    UNAUTHENTICATED = "apart"
     """A client's request without a credential, or with a refused one: a kube-apiserver ends its connection."""
 
 
@@ -163,7 +163,7 @@ class ConnectionPool:
                 partial(self._dial, use),
                 deadlines.seconds,
                 max_idle=max_idle,
-                max_connections=max_connections if use is Use.APART else 0,
+                max_connections=max_connections if use is Use.UNAUTHENTICATED else 0,
                 idle_timeout=idle_timeout,
             )
             for use in Use
@@ -215,7 +215,7 @@ class ConnectionPool:
         if upgrade or self._over_http1:
             return self._h1.take()
         if apart:
-            return self._own_h2[Use.APART].take(lasting)
+            return self._own_h2[Use.UNAUTHENTICATED].take(lasting)
         return self._h2.take(lasting)
 
     def open(self, *, lasting: bool = False, upgrade: bool = False, apart: bool = False) -> Deferred[Any]:
@@ -225,7 +225,7 @@ class ConnectionPool:
         """
         if upgrade or (self._over_http1 and not self._asks_again()):
             return self._h1.open()
-        waiting: Deferred[Any] = (self._own_h2[Use.APART] if apart else self._h2).open(lasting)
+        waiting: Deferred[Any] = (self._own_h2[Use.UNAUTHENTICATED] if apart else self._h2).open(lasting)
         return waiting.addErrback(self._chose_http1)
 
     # -- requests of the proxy itself -----------------------------------------------------------------------------
@@ -367,7 +367,7 @@ class ConnectionPool:
         return None
 
     def _h1_of(self, use: Use | None) -> H1Pool:
-        return self._h1 if use is None or use is Use.APART else self._own_h1
+        return self._h1 if use is None or use is Use.UNAUTHENTICATED else self._own_h1
 
 
 class Negotiation:

@@ -25,7 +25,7 @@ from mcproxy.services.cache_scopes import FollowedKind
 from mcproxy.services.controller.cluster_views import ClusterIdentities, ClusterViews, UnreachableSources
 from mcproxy.services.controller.export_figures import ProblemLog, figures
 from mcproxy.services.controller.object_index import ExportQuotas, ManagedObjects
-from mcproxy.services.controller.work_turns import WorkTurns
+from mcproxy.services.controller.work_queue import ExportWorkQueue
 from mcproxy.services.controller.writable_cluster import ControllerParts, LiveCluster, WritableCluster
 from mcproxy.services.endpoint_table import ClusterServiceKey
 from mcproxy.services.exports.desired_state import DesiredState, derived_names, desired_of
@@ -51,7 +51,7 @@ class ExportController:
         self._clock = parts.clock
         self._own = ManagedObjects(caches)
         self._quotas = ExportQuotas(caches)
-        self._turns = WorkTurns(self._clock, self._compute, self._write)
+        self._turns = ExportWorkQueue(self._clock, self._compute, self._write)
         self._mark = self._turns.mark
         self._unreachable = UnreachableSources(self._clock, self._mark)
         self._identities = ClusterIdentities(caches)

@@ -163,7 +163,7 @@ def _import(
     merged = merge_by_precedence(constituents)
     if not merged.service.ports and not merged.service.headless:
         return undecided
-    if held is not None and behind is not None and _says_all(held.service, merged.service, behind.service):
+    if held is not None and behind is not None and _import_is_complete(held.service, merged.service, behind.service):
         work.kept |= {place, derived}
     else:
         work.objects[derived] = service(key, name, merged.service)
@@ -177,14 +177,14 @@ def _import(
             None if behind is None else behind.service,
         )
         clusters = sorted({*listed, *(work.cluster_id(each.cluster) for each in exporters)})
-        refused = view.families_refused or _says_refused(existing, merged.service)
+        refused = view.families_refused or _status_reports_refusal(existing, merged.service)
         work.statuses[place] = _import_status(clusters, version, merged.service, behind, name, refused=refused)
     for exporter in exporters:
         _add_slices(work, cluster, exporter, merged.service, name, place)
     return undecided
 
 
-def _says_all(held: ExportedService, merged: ExportedService, behind: ExportedService) -> bool:
+def _import_is_complete(held: ExportedService, merged: ExportedService, behind: ExportedService) -> bool:
     """Whether a ServiceImport has all ports of the merged service, and the addresses of its Service (`behind`)."""
     addresses = () if held.headless else behind.cluster_ips
     return set(merged.ports) <= set(held.ports) and held.cluster_ips == addresses
@@ -204,7 +204,7 @@ def _add_slices(
         work.objects[imported] = endpoint_slice(work.key.namespace, copy, labels, each.address_type, endpoints, ports)
 
 
-def _says_refused(existing: ObservedImport | None, merged: ExportedService) -> bool:
+def _status_reports_refusal(existing: ObservedImport | None, merged: ExportedService) -> bool:
     """Whether the existing status reports that the cluster lacks these IP families (known also after a restart)."""
     found = families_condition(merged.families)
     return existing is not None and existing.not_ready == (found["reason"], found["message"])

@@ -22,7 +22,7 @@ servers: {servers}
 """
 TWO = "[{name: a, default: true, authentication: users, backend: {clusters: [east, west]}}]"
 ALL = "[{name: a, default: true, authentication: users, backend: {clusters: [east, west, north]}}]"
-APART = """
+UNAUTHENTICATED = """
   - {name: a, serverNames: [a.test], authentication: users, backend: {cluster: east}}
   - {name: b, serverNames: [b.test], authentication: users, backend: {cluster: west}}
 """
@@ -44,7 +44,7 @@ def told(directory: Path, servers: str, **more: str) -> list[str]:
     return [each.what for each in warnings if each.lint == "shared-system-names"]
 
 
-@pytest.mark.parametrize("servers", [TWO, APART], ids=["one server", "two servers"])
+@pytest.mark.parametrize("servers", [TWO, UNAUTHENTICATED], ids=["one server", "two servers"])
 def test_names_of_an_authority_of_no_cluster_count_in_all(directory: Path, servers: str) -> None:
     (what,) = told(directory, servers)
     assert what == "names beginning with system: in certificates of this authority are valid in clusters east, west"

@@ -28,7 +28,7 @@ _BREATHER = 2
 _RECHECK = CACHE_PATIENCE + 0.5
 
 
-class WorkTurns:
+class ExportWorkQueue:
     """The queue of services to compute and to compare."""
 
     def __init__(
