@@ -122,7 +122,7 @@ def test_a_stopped_process_does_not_keep_the_others_waiting() -> None:
 
 def test_many_keys_that_wait_are_looked_at_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody tells them; the first ones, for which there is nothing, do not keep the others from their look."""
-    monkeypatch.setattr(limiter, "_LOOKS", 10)
+    monkeypatch.setattr(limiter, "_MAX_CHECKED", 10)
     users = [f"user-{number}" for number in range(25)]
     with machine() as processes:
         one, two = (
