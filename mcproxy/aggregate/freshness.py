@@ -290,13 +290,15 @@ def _never_synced(member: MemberView) -> str:
 #     undecided it cannot be asked about the user's rights: it may have the requested objects
 #     absent    not known to have the resource, and cannot be asked now: it may have the resource
 #
+# "Its part": the requested version has a part for this member.
+#
 #     request                               allowed, away    refused             undecided, absent
 #     get, write, subresource: not known    503              as without it       503
 #     … known in another member             that object      that object         that object
 #     list of one name that is not there    503              as without it       503
 #     list, watch from "" or "0"            `unavailable`    left out, Warning   left out, Warning (Fail: 503)
 #     NotOlderThan with its part            `unavailable`    left out, Warning   503
-#     Exact, continue with its part         as it is held    410                 503
+#     Exact, continue with its part         from the cache   410                 503
 #     watch resumed at its part             continues        410                 503
 #     running watch                         continues        410                 continues, or 503 if it is up
 #

@@ -92,7 +92,7 @@ class Prober:
         """Stop all probes."""
         probes, self._probes = self._probes, {}
         for probe in probes.values():
-            probe.stopped = True  # stop all first: the next probe to get a place sees that it is stopped
+            probe.stopped = True  # mark all before stopping any: a stopped probe frees its place for another one
         for probe in probes.values():
             probe.stop()
 

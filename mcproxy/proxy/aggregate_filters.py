@@ -124,7 +124,11 @@ async def _decide(
     target: bytes,
     served: ServedBy | None,
 ) -> ClusterOutcomes:
-    """Decide about each cluster. With `served`, the request is new: it gets permits, and decisions go to `served`."""
+    """Decide for each cluster whether the request may be sent there, as which user and under which policy.
+
+    `served` is None when a running request is decided again. For a new request permits are acquired, and its policies
+    and whether it is logged are set in `served`.
+    """
     reads = info.verb in _READS and not info.subresource
     outcomes = ClusterOutcomes(request, backend)
     _name_the_user(request, outcomes)

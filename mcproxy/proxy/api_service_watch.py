@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IReactorTime
 from mcproxy.apiservices.availability import Condition, Registration
 from mcproxy.apiservices.object_merge import Maker, Own, WatchMerge, encode
 from mcproxy.kube.status import expired
-from mcproxy.proxy.backend_watch import BackendWatch
+from mcproxy.proxy.merged_watch import BackendWatch
 
 if TYPE_CHECKING:
     from mcproxy.kube.list_options import ListOptions

@@ -16,7 +16,7 @@ from mcproxy.kube import list_options, media_types
 from mcproxy.kube.query_parameters import parse_query
 from mcproxy.kube.status import StatusError
 from mcproxy.proxy import subrequest
-from mcproxy.proxy.backend_watch import JSON, BackendWatch
+from mcproxy.proxy.merged_watch import JSON, BackendWatch
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.request import MemberResponse

@@ -7,6 +7,9 @@
 
 `Forward` connects the two HTTP engines: it is the handler of the client's exchange and the sink of the upstream's
 response (`response_relay`). docs/architecture.md describes the forwarded and changed data, and the error handling.
+
+A watch has no timeout of its own. A silent one ends if its endpoint no longer answers anything and another one is ready
+(`endpoint_out`), or if its connection is found dead (PING of HTTP/2, keepalive of TCP).
 """
 
 from __future__ import annotations

@@ -219,7 +219,7 @@ class Request(RequestInFlight):
         self.addresses: tuple[str, ...] | None = None  # source addresses from a trusted proxy
         self.trail: object = None  # its state in the audit log
         self.span: Span | None = None
-        if exchange.handler_state is not None:  # it began as another object before a reload
+        if exchange.handler_state is not None:  # a reload has restarted it: its earlier Request left these
             self.trail, self.span = cast("tuple[object, Span | None]", exchange.handler_state)
         self.refusal: StatusError | None = None  # the proxy's own refusal
         self.decision: Decision | None = None  # the decision of the server's authorizer

@@ -192,7 +192,7 @@ def _broken_by_client(request: Request) -> None:
 
 
 class RequestReporter:
-    """Makes the records of the requests to servers of one process (`requests.batch.Reporter`)."""
+    """Makes the records of requests to `servers` (a `requests.batch.Reporter`); ingresses have another reporter."""
 
     def __init__(self) -> None:
         self._events = RequestEvents()

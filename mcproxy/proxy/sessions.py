@@ -38,7 +38,7 @@ _GRACE = 5.0  # seconds for a watch to reach the end of an event, and for a tunn
 
 
 class Sessions:
-    """The sessions of the process whose duration is limited."""
+    """The sessions of the process that have a limited duration."""
 
     __slots__ = ("_clock", "_open", "_random", "_requests", "_servers")
 

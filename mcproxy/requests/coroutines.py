@@ -48,8 +48,8 @@ def start(coroutine: Coroutine[Deferred[Any], Any, None]) -> None:
 
 
 def _go_on(result: object, coroutine: Coroutine[Deferred[Any], Any, None]) -> None:
-    # The awaited Deferred returns its result when the coroutine is resumed. A failure must be thrown in, because during
-    # callbacks `Deferred.__await__` does not find it yet.
+    # A result is not sent in: the awaited Deferred returns it when the coroutine is resumed. A failure must be thrown
+    # in: during callbacks the Deferred has no `_debugInfo` yet, which `Deferred.__await__` asserts.
     if not isinstance(result, Failure):
         start(coroutine)
         return

@@ -13,7 +13,8 @@ failed check of an endpoint that has responded with 200 to this credential befor
 inconclusive until there was no other result for `REFUSED_SECONDS`. Then the credential evidently lacks the right to
 read the health, and the endpoint counts as alive.
 
-An endpoint that is out may still serve, such as an overloaded one whose /readyz is late (`may_serve`).
+An endpoint that is out may still serve, such as an overloaded one whose /readyz is late (`may_serve`): if no endpoint
+is ready, `Cluster.last_resort` tries it with a few requests (`trials`).
 """
 
 from __future__ import annotations

@@ -50,7 +50,11 @@ class VersionFormat(Protocol):
         """Return `object` for one member as a bytes template, for the items of a list."""
 
     def event(self, versions: Versions, member: int, version: int) -> str:
-        """Return the version of an event; its object of `member` has `version`, and watches resume at `versions`.
+        """Return the resource version of a watch event.
+
+        The event's object belongs to `member`, where it has `version`; a watch from the returned version resumes each
+        member at its part of `versions`.
+
 
         A write with it reaches the member with `version`, and a watch from it misses nothing.
         """

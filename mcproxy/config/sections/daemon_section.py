@@ -192,7 +192,7 @@ def _log_file(context: Context, section: Place) -> str:
 
 
 def check_workers(context: Context, daemon: DaemonConfig, sections: Sections, *, has_services: bool) -> None:
-    """Warn of a `maxConnections` below the number of processes, because each process can have one connection.
+    """Warn of a `maxConnections` below the number of processes, because each process may open one anyway.
 
     The number for Auto is unknown, because the file can be for another machine. The keeper counts as a process if the
     file has aggregates, API services, or services across clusters (`has_services`).

@@ -354,7 +354,10 @@ class Slots:
             leader.channel.tell("lead", leads=True)
 
     def begin_shutdown(self) -> None:
-        """From now on replace only ended children. Leaving children retire without waiting for a successor."""
+        """From now on start successors only for children that have ended.
+
+        Children that wait for a successor before they retire (`Slot.leaving`) retire at once.
+        """
         self.phase = Phase.DRAINING
         for slot in self._slots.values():
             self._retire_leaving(slot)

@@ -223,7 +223,7 @@ class H2ClientConnection(H2Connection[H2ClientStream]):
             self._count_reset()
 
     def _count_reset(self) -> None:
-        """Retire the connection after many resets, because the upstream may end it for them.
+        """Count a reset, and retire the connection after too many: an upstream may end a connection with many resets.
 
         Otherwise a client that cancels all the time could end other clients' watches on the same connection.
         """

@@ -144,7 +144,7 @@ class RequestCounts:
         self._counts = counts
         self._senders = senders
         self._records: list[AccessRecord] = []
-        self._resources: dict[str, set[str]] = {}  # by cluster
+        self._resources: dict[str, set[str]] = {}  # resources that a response has shown to exist, by cluster
         self._by_labels: dict[tuple[Any, ...], _SharedCounters] = {}
         self._unflushed: list[_SharedCounters] = []  # counters with counts to add
         self._until_flush = FLUSHED_AT_ONCE  # records until the next `_flush_counters`

@@ -296,12 +296,13 @@ def _json(document: dict[str, Any]) -> bytes:
 
 
 def _wants_page(exchange: Exchange, requested: Requested) -> bool:
-    """Whether a browser requests a page; a script requests a text table by its query or by text/plain."""
+    """Whether to answer with HTML: Accept begins with text/html, as a browser's, and the query requests no format."""
     accepted = (exchange.head.header(b"accept") or b"").startswith(b"text/html")
     return accepted and not requested.query.startswith(b"format=")
 
 
 def _wants_table(exchange: Exchange, requested: Requested) -> bool:
+    """Whether to answer with a text table: the query is `format=table`, or Accept begins with `text/`."""
     return requested.query == b"format=table" or (exchange.head.header(b"accept") or b"").startswith(b"text/")
 
 

@@ -174,7 +174,7 @@ def _source_slices(
             addresses.append(address)
         if addresses:
             key = tuple(address.text for address in addresses)
-            # No valid cluster has two endpoints with one address. If there are two, always the same one is taken.
+            # Two endpoints of a valid slice never have the same addresses. If two do, the choice ignores their order.
             before = by_addresses.get(key)
             by_addresses[key] = found if before is None else min(before, found, key=repr)
     ordered = sorted(by_addresses.items())

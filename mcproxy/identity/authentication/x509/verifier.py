@@ -7,9 +7,10 @@ path that OpenSSL found: extended key usage on the whole path, CAs with basicCon
 The paths are those of `net.certificate_paths`: each certificate of the bundle is an anchor, and of several CAs with the
 same name, any CA whose key verifies the signature is accepted.
 
-In two cases OpenSSL stays stricter than Go. A CA is excluded if its key identifier differs from the authority key
-identifier. A client certificate with exactly its CA's name counts as self-signed, unless its key identifiers differ. To
-accept such certificates, OpenSSL's checks would have to be reimplemented.
+In two cases OpenSSL stays stricter than Go. A CA is excluded if its subject key identifier differs from the authority
+key identifier of the certificate below it. A client certificate whose subject equals its issuer's name counts as
+self-signed, unless its own subject and authority key identifiers differ. To accept such certificates, OpenSSL's checks
+would have to be reimplemented.
 
 Source: Go `crypto/x509` verify.go; k8s.io/apiserver `pkg/authentication/request/x509`.
 """
