@@ -40,7 +40,7 @@ class VersionWaiters:
         return any(not waiter.proven for waiter in self._waiting.values())
 
     async def wait(self, version: int, timeout: float, *, proven: bool = True) -> bool:
-        """Wait at most `timeout` seconds for a call of `reached` with this or a later version; return whether it came."""
+        """Wait at most `timeout` seconds for `reached` with this or a later version; return whether it was called."""
         number = self._next_number
         self._next_number += 1
         reached: Deferred[bool] = Deferred()
