@@ -138,7 +138,7 @@ def _connect(args: argparse.Namespace, file: str, loaded: Loaded) -> int:
 
 
 def _with_reload_warnings(file: str, loaded: Loaded) -> Loaded:
-    """Add warnings about resource versions, whose positions of members a reload of the running daemon would change."""
+    """Add a warning for each aggregate whose positions in resource versions a reload of the running daemon changes."""
     from dataclasses import replace
 
     from mcproxy.config.config_changes import layout_warnings

@@ -50,7 +50,7 @@ class ConnectStep(enum.IntEnum):
 
 _KINDS = {"clusters": "cluster", "ingresses": "ingress"}
 _STEPS = {"network": ConnectStep.NETWORK, "tls": ConnectStep.CERTIFICATE}
-"""The step by the kind of a cause's code."""
+"""The step in which a check failed, by the kind of its cause's code (`CauseCode.kind`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def run(loaded: Loaded) -> Outcome:
 
 
 class ConnectChecks:
-    """One pass over a configuration."""
+    """Runs the connection checks of one configuration."""
 
     def __init__(self, reactor: Any, loaded: Loaded, outcome: Outcome) -> None:
         self._reactor = reactor
@@ -210,7 +210,7 @@ class ConnectChecks:
         name = endpoint.name if endpoint.name == endpoint.config.url else f"{endpoint.name} ({endpoint.config.url})"
         has_credential = config.credentials != model.Credentials()
         if cause is not None and status in (401, 403) and not has_credential:
-            cause = None  # the endpoint answers; without a credential the proxy cannot query more
+            cause = None  # the endpoint has answered; without a credential the proxy cannot check more
         if cause is None or status == 403:
             endpoint.record_check(None)
         if cause is None:

@@ -1,7 +1,7 @@
 """The checks of services by `check --connect`.
 
-They find Services without the port of a backend, pods that are unreachable from this machine, and clusters that have
-pods with the same address. No configuration file shows these.
+The checks find Services without the port of a backend, pods that are unreachable from this machine, and clusters that
+have pods with the same address. No configuration file shows these faults.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ def send_to_daemon(
     """Send `request` to the daemon that runs the configuration file `config`.
 
     Returns its answer and the path of its control socket. If the configured path, or every default path, does not lead
-    to that daemon, it is searched among the running processes: the file can be missing, or have a changed path that
-    comes into force at the next reload. Raises `UnreachableError`.
+    to that daemon, the daemon is searched among the running processes. The file can be missing, or have a changed path
+    that comes into force at the next reload. Raises `UnreachableError`.
     """
     missing = False
     try:
@@ -119,7 +119,7 @@ def _socket_of_running_daemon(config: str, known: Sequence[str]) -> str | None:
             continue
         try:
             status = send_command(path, {"command": "status", "brief": True}, _PROBE_TIMEOUT)
-        except UnreachableError:  # another unix socket of the daemon
+        except UnreachableError:  # this is another unix socket of the daemon, not its control socket
             continue
         file = status.get("file")
         if status.get("ok") is True and isinstance(file, str) and os.path.realpath(file) == os.path.realpath(config):

@@ -150,7 +150,7 @@ def _hold_port(wanted: int, held: contextlib.ExitStack) -> int:
             if wanted:
                 holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             holder.bind((HOST, wanted))
-            # Only after bind; otherwise the kernel could choose a port that another holder has.
+            # For any port, SO_REUSEADDR is set after bind: else the kernel could choose a port that another holder has.
             holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(holder.getsockname())
@@ -196,7 +196,7 @@ def _ports(directory: DemoDirectory, wanted: int, held: contextlib.ExitStack) ->
     edited = _edited(directory)
     ports: dict[str, int] = {}
     for part in (*demo_files.LISTENERS, *demo_files.CLUSTERS, demo_files.API_SERVER):
-        is_known = part in demo_files.LISTENERS  # before the process starts
+        is_known = part in demo_files.LISTENERS  # whether the port must be known before the process starts
         last = directory.ports.get(part, 0)
         if edited and last and part == "proxy" and wanted not in (0, last):
             raise DemoError(
@@ -250,7 +250,7 @@ def _run(directory: DemoDirectory, ports: dict[str, int], workers: str, *, kept:
         options = (*SERVER_OPTIONS, *followed, "--port", str(ports[name]))
         clusters.append(serve.ForkedCluster(name, path / name, options, parent_pipe))
         parts.callback(_stop_clusters, clusters)
-        parts.callback(proxy.stop)  # before the clusters end, which it would log
+        parts.callback(proxy.stop)  # the proxy stops before the clusters, because it would log their end
         for cluster in clusters:
             cluster.start()  # this forks, so it must come before progress starts its thread
         with progress("starting the simulated clusters") as shown:
@@ -365,7 +365,7 @@ class Proxy:
             self.process.wait()
         deadline = time.monotonic() + STOP_PATIENCE
         with contextlib.suppress(ProcessLookupError):  # its process group has no process left
-            while time.monotonic() < deadline:  # with a limit, since there can be no init that reaps them
+            while time.monotonic() < deadline:  # limited, since without an init process the killed workers stay
                 os.killpg(self.process.pid, signal.SIGKILL)
                 time.sleep(0.01)
         if self.process.stdin is not None:

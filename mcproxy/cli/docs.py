@@ -275,7 +275,7 @@ class _Reader:
         self.blocks: list[Block] = []
         self.name = ""
         self._joined = False  # no space before the next word
-        self._usage = False  # in the section SYNOPSIS
+        self._usage = False  # whether the current section is SYNOPSIS
         self._lists: list[int] = []  # the number of entries of each open list
         self._runs: list[Run] = []
         self._literal: list[str] | None = None

@@ -1,6 +1,6 @@
 """`mcproxy check --explain METHOD PATH`: explains step by step how a request is handled with the configuration.
 
-With a URL instead of a path it is a request to the ingresses (`explain_ingress`).
+A URL instead of a path means a request to the ingresses (`explain_ingress`).
 
 It explains each decision that depends on the file alone: server, cluster, authentication, policy and its limits,
 authorization. For an aggregate it explains them for each cluster that the request can reach (`explain_aggregate`).

@@ -1,7 +1,7 @@
 """`mcproxy files`: lists the files that come with the program: manual, unit, example configuration, dashboards.
 
-They are below share/ of the installation, or in the source folders of a checkout. The single-file program unpacks them
-only temporarily, so there use `--copy-to`.
+The files are below share/ of the installation, or in the source folders of a checkout. The single-file program unpacks
+them only temporarily, so use `--copy-to` with it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CHECKOUT = {
 }
 """Installed names of files (pyproject.toml), by their names in a checkout."""
 _FOLDERS = {"docs": "doc/mcproxy/docs", "etc": "mcproxy/etc", "systemd": "mcproxy/systemd"}
-"""Folders likewise."""
+"""Installed names of folders, by their names in a checkout."""
 
 
 def add_parser(subparsers: Subparsers) -> None:

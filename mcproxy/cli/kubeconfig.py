@@ -165,7 +165,7 @@ def _tls_name_for(
     named = NameTable((name, other.name) for other in here for name in other.server_names).find(host)
     if named == server.name:
         return ""
-    if named is not None:  # the Host header selects it, independent of the TLS server name
+    if named is not None:  # `host` as TLS server name or Host header would select that other server
         raise _UnknownError(f"{host} is a name of server {named}; say another --address")
     if exact and listener.tls is not None:
         return exact
@@ -199,7 +199,7 @@ def _is_unspecified(host: str) -> bool:
 def _authority(config: model.Config, place: _Place, file: str | None) -> tuple[bytes, str]:
     """Return the certificate authority for clients, as PEM, and a note on it; either may be empty.
 
-    It is from `file` if given, else the self-signed certificate in the chain that clients get.
+    The authority is from `file` if given, else it is the self-signed certificate in the chain that clients get.
     """
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import Encoding

@@ -27,7 +27,8 @@ _FIRST_FREE_PORT = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
 
 
 class MachineChecks:
-    """The checks for one configuration. `errors` prevent the daemon from starting, `notes` need not apply to it."""
+    """The checks for one configuration. `errors` prevent the daemon from starting, `notes` possibly concern only this
+    user or machine."""
 
     def __init__(self, file: str, loaded: Loaded) -> None:
         """`file` is the source of `loaded`; ``-`` is standard input."""
@@ -148,7 +149,7 @@ class MachineChecks:
         if os.path.isdir(folder):
             return
         above = os.path.dirname(folder)
-        if not os.path.isdir(above) or not os.access(above, os.W_OK | os.X_OK):  # else the daemon creates it
+        if not os.path.isdir(above) or not os.access(above, os.W_OK | os.X_OK):  # else the daemon creates `folder`
             self._missing_folder("daemon", "controlSocket", "", folder)
 
     def _no_control_socket(self) -> None:

@@ -59,7 +59,7 @@ def load_command(name: str) -> ModuleType:
 
 
 def build_parser(command: str | None) -> argparse.ArgumentParser:
-    """Return the parser with the options of `command` only; of other commands it knows the names."""
+    """Return the parser with the options of `command` only; it knows other commands by their names."""
     parser = argparse.ArgumentParser(
         prog="mcproxy",
         description="An nginx for Kubernetes: one daemon, one YAML file, in front of one or many kube-apiservers.",

@@ -87,7 +87,7 @@ def progress(what: str, stream: TextIO | None = None) -> Iterator[Progress]:
 def _terminal(stream: TextIO) -> TextIO | None:
     try:
         movable = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-    except ValueError:  # closed
+    except ValueError:  # the stream is closed
         return None
     return stream if movable else None
 

@@ -167,7 +167,7 @@ def _account() -> Iterator[str]:
 def _roles(config: model.Config, cluster: model.ClusterConfig, user: str, *, constrained: bool) -> Iterator[str]:
     """Yield the ClusterRole with its binding, then a Role with its binding for each namespace with separate rights.
 
-    The Roles come last, because a namespace can be missing yet.
+    The Roles come last, because their namespaces may not exist yet when the roles are applied.
     """
     from mcproxy.identity.required_rights import required_rights
 

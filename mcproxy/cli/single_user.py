@@ -280,7 +280,7 @@ def _held_port() -> Iterator[int]:
     """Yield a port that the kernel assigns to no other process until the daemon listens on it."""
     with socket.socket() as holder:
         holder.bind((HOST, 0))
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # after bind: so only explicit binds share it
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # after bind: only binds to this port may share it
         yield int(holder.getsockname()[1])
 
 

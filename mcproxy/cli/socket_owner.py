@@ -31,7 +31,7 @@ def owners(bind: Bind) -> frozenset[int]:
 
 
 def listener_of(path: str) -> int | None:
-    """Return the process that called listen(2) on a unix socket; None if none did or it has another PID namespace."""
+    """Return the process that called listen(2) on a unix socket; None if none did, or for another PID namespace."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1)
         try:

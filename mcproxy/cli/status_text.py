@@ -44,7 +44,7 @@ MEASURES = {"requests": "requests", "bytes": "bytes", "cpu": "cpuSeconds", "refu
 """The measures for ranking senders: their names for users, and the keys of the document."""
 
 _DAY = 86400.0
-_SHOWN = 12  # limit of rows without -o wide, for tables with such a limit
+_SHOWN = 12  # limit of rows without -o wide, for tables whose rows are limited
 
 
 def seconds_of(text: str) -> float:

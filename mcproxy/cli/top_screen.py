@@ -77,7 +77,7 @@ class TopView:
     """Whether typed characters go to `wanted`."""
     helps: bool = False
     failure: str = ""
-    """The reason why there are no new figures; "" while there are."""
+    """The reason why there are no new figures; "" while new figures arrive."""
 
 
 def screen(status: Entry, rates: Entry, view: TopView, terminal: Terminal, height: int) -> list[str]:

@@ -1,6 +1,6 @@
-"""Finds all pairs of certificate and key in a configuration, with their places, and replaces some of them.
+"""Finds all pairs of certificate and key in a configuration, with their locations, and replaces some of them.
 
-Pairs are for listeners (`certificates`), or the proxy's own for clusters, front proxies, webhooks and Redis.
+Listeners use such pairs (`certificates`). The proxy presents others to clusters, front proxies, webhooks and Redis.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def pairs_in(config: Config) -> dict[PairLocation, Pair]:
 
 
 def with_pairs(config: Config, pairs: Mapping[PairLocation, Pair]) -> Config:
-    """Return the configuration with the pairs at some places replaced; unchanged objects are reused.
+    """Return the configuration with the pairs at some locations replaced; unchanged objects are reused.
 
-    Server names that come from a certificate are taken from its successor. Raises ValueError if that is unreadable.
+    Server names that come from a replaced certificate are read from the new one. Raises ValueError if it is unreadable.
     """
     return _with(
         config,
@@ -99,7 +99,7 @@ def _daemon(daemon: DaemonConfig, pairs: Mapping[PairLocation, Pair]) -> DaemonC
 
 
 def _own(owner: T, pair: Pair | None) -> T:
-    """Return `owner`, which has a certificate of the proxy, with this pair instead."""
+    """Return `owner`, which has a certificate of the proxy, with `pair` instead of its own pair."""
     return owner if pair is None else _with(owner, certificate=pair.chain, key=pair.key)
 
 

@@ -95,7 +95,7 @@ def _by_name(entries: Any) -> dict[str, Any]:
 def _name(entry: Any) -> str:
     """Return the identity of an entry of a list, "" if it has none.
 
-    It is its name, the group-version of an API service, the host of an ingress rule, or a path with its conditions.
+    The identity is a name, the group-version of an API service, the host of an ingress rule, or a path with conditions.
     """
     if not isinstance(entry, dict):
         return ""

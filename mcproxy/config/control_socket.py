@@ -25,8 +25,9 @@ _STEM = 24  # limit of the part of the socket's name from the file's name (bytes
 def possible_places(file: str, environ: Mapping[str, str]) -> Iterator[str]:
     """Yield possible paths of the control socket of a daemon that runs `file`, the best first.
 
-    The first are in $RUNTIME_DIRECTORY (systemd.exec(5)) and /run/mcproxy, the last two in the folder of the file, one
-    with a short name. Longer paths than MAX_PATH are omitted. Without a folder of `file`, there are no paths.
+    The first paths are in $RUNTIME_DIRECTORY (systemd.exec(5)) and /run/mcproxy. The last two are in the folder of the
+    file, one of them with a short name. Paths longer than MAX_PATH are omitted. Without a folder of `file`, there are
+    no paths.
     """
     import hashlib  # imported here, because most commands do not need it
 

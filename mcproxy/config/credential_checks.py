@@ -27,7 +27,7 @@ def check_token(context: Context, place: Place, token: str) -> bool:
 
 
 def token_file(context: Context, place: Place) -> str | None:
-    """Return the absolute name of a token file, and check its contents. They are read again when the file changes."""
+    """Return the absolute name of a token file, and check its contents. The daemon reads it again when it changes."""
     found = context.read(place)
     if found is None:
         return None
@@ -67,7 +67,7 @@ def check_verification(
     ca_key: str,
     whose: str = "the cluster's certificate is",
 ) -> None:
-    """Warn of disabled certificate verification; report authorities in addition, which contradict it, as an error."""
+    """Warn of disabled certificate verification. Authorities in addition are an error, because they contradict it."""
     if insecure is None or insecure.value is not True:
         return
     if ca is not None:

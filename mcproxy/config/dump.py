@@ -1,8 +1,8 @@
 """Writes the effective configuration as a document in the form of the file, with defaults and absolute file names.
 
-Secrets are masked unless requested. The unmasked document loads to the same model again. The model defines the names of
-keys and the forms of values (`config.model.keys`). This module has the exceptions, and writes a document as YAML or
-JSON, for people to read and `mcproxy` to load.
+Secrets are masked unless the caller requests them. Loading the unmasked document gives the same model again. The model
+defines the names of keys and the forms of values (`config.model.keys`). This module defines the exceptions, and writes
+a document as YAML or JSON, for people to read and `mcproxy` to load.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def written(value: Any, key: ModelKey, masked: bool) -> Any:
     """Return the value of a field, or an item of it, in the form of the file; `masked` replaces secrets."""
     if value is None or isinstance(value, bool):
         return value
-    if isinstance(value, str):  # or a member of a StrEnum
+    if isinstance(value, str):  # a string or a member of a StrEnum
         return MASK if key.secret and masked else str(value)
     if isinstance(value, int | float):
         return _number(value, key.form)
@@ -166,7 +166,7 @@ def _number(value: float, form: NumberForm) -> str | int | float:
 
 
 def _listener(listener: ListenerConfig, document: Document) -> Document:
-    """Put the keys of the socket after `bind`; omit keys of Admin listeners from other listeners."""
+    """Put the keys of the model's `bind` after the key `bind`; omit keys of Admin listeners from other listeners."""
     document = _with_keys(document, "bind", {"bind": str(listener.bind), **document["bind"]})
     left_out = () if listener.serves is Serves.ADMIN else ("paths", "authentication", "authorization")
     return _without(document, left_out)
@@ -176,7 +176,7 @@ _RESOLVED_KEYS = ("endpoints", "tls", "credentials")
 
 
 def _cluster(cluster: ClusterConfig, document: Document) -> Document:
-    """Keep a kubeconfig as a reference."""
+    """Write the reference to a kubeconfig instead of the values read from it."""
     return _without(document, _RESOLVED_KEYS if cluster.kubeconfig is not None else ())
 
 
@@ -185,7 +185,7 @@ def _endpoint(endpoint: EndpointConfig, document: Document) -> Document:
 
 
 def _credentials(credentials: Credentials, document: Document) -> Document:
-    """Handle user name and password, which come from kubeconfigs only and have no keys in the file."""
+    """Write user name and password, which come from kubeconfigs only; the configuration file has no keys for them."""
     user, password = document["basic"] or (None, None)
     return _with_keys(document, "basic", {"username": user, "password": password})
 

@@ -1,10 +1,10 @@
 """Reads kubeconfigs by the rules of client-go (tools/clientcmd).
 
 The `kubernetes` package needs 35 MiB and 0.2 s for this, so only a test uses it, for comparison. The rules: tokenFile
-has precedence over token, and a token or password over an exec plugin. At most one of token and password, and of data
-and file of a value, is allowed. File names are relative to the kubeconfig. Unknown keys are ignored, as by kubectl.
-Unsupported keys (proxy-url, auth-provider, impersonation, an exec plugin that must prompt its user) are errors. Errors
-are reported at line and column of the kubeconfig.
+has precedence over token, and a token or password over an exec plugin. A user can have a token or a password, but not
+both. A value can be given as data or as a file, but not as both. File names are relative to the kubeconfig. Unknown
+keys are ignored, as by kubectl. Unsupported keys (proxy-url, auth-provider, impersonation, an exec plugin that must
+prompt its user) are errors. Errors are reported at line and column of the kubeconfig.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def read_access(context: Context, reference: Place) -> Access | None:
 def read_context(context: Context, file: Place, wanted: Place | None, reference: Place) -> Access | None:
     """Read the context `wanted` (None: the current one) of the kubeconfig `file`; errors are reported at `reference`.
 
-    None if they are not found (reported). Offline an endpoint and credentials are assumed.
+    None if file or context are not found (reported). Offline, the result has an assumed endpoint and credentials.
     """
     if context.offline:
         return _assumed(context.path(file) or "", (wanted.string if wanted is not None else None) or "")
@@ -158,7 +158,7 @@ class _Reader:
         return entries[0] if entries else None
 
     def pem(self, place: Place, key: str) -> tuple[Place, PEMFile] | None:
-        """Return the contents that `key` (a file) or `key`-data (base64) gives, and the place of that key."""
+        """Return the contents from `key` (the name of a file) or `key`-data (base64), and the place of that key."""
         file, data = place.get(key), place.get(f"{key}-data")
         if file is not None and file.string == "":
             file = None
@@ -225,7 +225,7 @@ class _Reader:
         if url is None:
             self.context.error(cluster, "has no server", "add server: https://HOST:PORT")
             return ()
-        if "://" not in url:  # as client-go's DefaultServerURL
+        if "://" not in url:  # client-go's DefaultServerURL does the same
             url = ("https://" if secure or self.boolean(cluster, "insecure-skip-tls-verify") else "http://") + url
         try:
             return (parse_endpoint(url),)

@@ -1,6 +1,6 @@
 """Errors and warnings about a configuration, each with its position, the mistake and the remedy.
 
-They are collected rather than raised, so that the operator sees all of them at once. Only `load` raises.
+Problems are collected rather than raised, so that the operator sees all of them at once. Only `load` raises.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mcproxy.config.suggestions import suggest
 
 # The warnings of `mcproxy check`, by their stable names, and the comment that disables a warning.
 #
-# The comment is ``# mcproxy: allow NAME`` at the end of the line with the warning; several names have commas between.
+# The comment is ``# mcproxy: allow NAME`` at the end of the line with the warning; commas separate several names.
 
 LINTS = {
     "anonymous-reads": "cached reads by users who are all system:anonymous",
@@ -86,7 +86,7 @@ def allowed_by(line: str) -> tuple[str, ...]:
 
 SHOWN = 3
 """Limit of the equal problems that are shown in full."""
-_PLACES = 8  # limit of the positions that are listed of the others
+_PLACES = 8  # limit of the listed positions of the other equal problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Problem:
     key: str  # "clusters[2].endpoints[0].url"; "" for the whole file
     what: str
     right: str | None = None
-    lint: str | None = None  # the name of a warning that a comment can allow (config.lints); None: it cannot be allowed
+    lint: str | None = None  # the name of a warning that a comment can allow (`LINTS`); None: no comment can allow it
     allowed_at: Mark | None = None  # line on which a comment can allow the warning, if it is not `mark`
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""The process: start, signals, reload, systemd, control socket, logging, and the snapshot of live parts (`runtime`).
+"""The daemon process: start, signals, reload, systemd, control socket, logging, and the live objects (`runtime`).
 
 This is the only package that chooses a reactor. It starts, reconfigures and shuts down the proxy through
 `service.SingleProcessService` only.

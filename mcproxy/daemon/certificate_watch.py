@@ -1,15 +1,16 @@
 """Applies certificates and keys that are replaced on disk, without a reload (`daemon.watchFiles`).
 
-Each second it checks the files of all key pairs: those of listeners, and the proxy's own for clusters, front proxies,
-webhooks and Redis. It puts changed pairs that match into the configuration in force, applies this as a reload does, and
-reads no other file. So new connections use the new pairs, and connections that presented the former ones get no new
-requests. All processes follow, and status and metrics show the pairs in use.
+Each second the watch checks the files of all key pairs: those of listeners, and those that the proxy presents to
+clusters, front proxies, webhooks and Redis. It puts each changed pair whose certificate and key match into the
+configuration in force, applies this configuration as a reload does, and reads no other file. So new connections use the
+new pairs, and connections that presented the former pairs get no new requests. All processes apply the change, and
+status and metrics show the pairs in use.
 
-While only the certificate or only the key is replaced, the two do not match: the former pair stays in use, and a
+While only the certificate or only the key is replaced, the two do not match. Then the former pair stays in use, and a
 lasting mismatch is logged. The former pair also stays while it is valid and the new one is expired or not valid yet.
 A thread reads the files, and another process reads kubeconfigs, as at a reload, so a hanging file system blocks
-nothing. client-go's `transport/cert_rotation.go` and kube-apiserver's `dynamiccertificates` work alike, and check
-their files every minute.
+nothing. client-go's `transport/cert_rotation.go` and kube-apiserver's `dynamiccertificates` work in the same way, but
+check their files every minute.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class _Problem:
 
 
 class CertificateWatch:
-    """The watch of one daemon. `reloading` returns whether a reload is under way, which reads the files itself."""
+    """The watch of one daemon. It pauses during a reload (`reloading`), because a reload reads the files itself."""
 
     def __init__(
         self,
@@ -90,7 +91,7 @@ class CertificateWatch:
         self._loop.start(INTERVAL, now=False)
 
     def stop(self) -> None:
-        """Stop checking them."""
+        """Stop checking the files."""
         if self._loop.running:
             self._loop.stop()
 
@@ -199,7 +200,7 @@ class CertificateWatch:
             cause, _ = describe(error) or (f"{type(error).__name__}: {error}", "")
             for place in renewed:
                 self._refuse(place, cause)
-            self._seen = {}  # try again: the pair need not be the cause
+            self._seen = {}  # read all pairs again and retry: the cause can be something else than the pair
             self._pause = min(max(INTERVAL, 2 * self._pause), _LONGEST_PAUSE)
             self._not_before = self._reactor.seconds() + self._pause
             return
@@ -229,7 +230,7 @@ class CertificateWatch:
 
 
 def _entry(place: PairLocation) -> str:
-    """Return a place as a key of the file, such as clusters.east.credentials."""
+    """Return the location of a pair as a key of the configuration file, such as clusters.east.credentials."""
     return ".".join(place)
 
 

@@ -73,7 +73,8 @@ class ChannelMessage:
 
 
 Handler = Callable[[ChannelMessage], "Awaitable[Fields | None] | Fields | None"]
-"""The result (can be awaitable) or error answers a request. The result of a notice is dropped."""
+"""Handles a message. Its result (or that of the returned awaitable) or its error is the answer to a request. The result
+for a notice is dropped."""
 
 
 def close_all(descriptors: Iterable[int]) -> None:

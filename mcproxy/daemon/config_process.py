@@ -3,8 +3,8 @@
 The daemon starts the process by this module's name (`MODULE`).
 
 The daemon keeps only the result: the YAML reader, the schema and the tree of a large file stay out of its memory.
-Reading never delays its reactor; a thread would, since it holds the interpreter's lock. The process also serves reloads
-that soon follow, and ends after `STAYS` idle seconds.
+Reading never delays its reactor. A thread would, since it holds the interpreter's lock. The process also reads the
+files of the next reloads, and ends after `STAYS` idle seconds.
 
     daemon: the path, as JSON in a line  ──standard input──>  process
     daemon  <──pipe──  the length of the answer (8 bytes, big-endian), and the answer: a pickle of `_Answer`
@@ -62,7 +62,7 @@ class ConfigProcessError(Exception):
 
 
 class ConfigReader:
-    """Reads files, each in a process kept from before or in a new one. `load` may be called in any thread."""
+    """Reads each file in the idle process of an earlier `load`, or in a new one. `load` can be called in any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -84,7 +84,7 @@ class ConfigReader:
             process = None
         answer = None
         if process is not None and not _names_descriptor(path):
-            with contextlib.suppress(_Ended):  # the idle process has just ended
+            with contextlib.suppress(_Ended):  # raised if the idle process has just ended: start a new one
                 answer = process.ask(path)
         if answer is None:
             process = _Process(path)
@@ -128,7 +128,7 @@ def _result(answer: _Answer) -> Loaded:
 def build() -> str:
     """Return a digest of all classes whose instances a result contains: equal digests mean that pickles are compatible.
 
-    It is computed from the classes in memory, not from the files, which may have been replaced since.
+    It is computed from the classes in memory, because the program's files can have been replaced since the start.
     """
     found = {
         each
@@ -170,7 +170,7 @@ class _Process:
                     stdout=2,
                     env=interpreter.environment(os.environ),
                     pass_fds=(writer, int(os.path.basename(path))) if _names_descriptor(path) else (writer,),
-                    process_group=0,  # signals of a terminal reach the daemon alone
+                    process_group=0,  # signals of a terminal reach only the daemon
                 )
         except BaseException:
             os.close(reader)
@@ -179,7 +179,7 @@ class _Process:
             os.close(writer)
         self._answers = open(reader, "rb")  # noqa: SIM115
         self._parent = os.getpid()
-        threading.Thread(target=self._popen.wait, name="config process", daemon=True).start()  # it ends by itself
+        threading.Thread(target=self._popen.wait, name="config process", daemon=True).start()  # reaps the process
 
     @property
     def is_child(self) -> bool:
@@ -214,7 +214,7 @@ class _Process:
         return answer
 
     def close(self) -> None:
-        """Close the pipes, at which the process ends."""
+        """Close the pipes. The process then ends."""
         self._answers.close()
         assert self._popen.stdin is not None
         with contextlib.suppress(BrokenPipeError):
@@ -247,7 +247,7 @@ def serve(load: Callable[[str], Loaded], questions: BinaryIO, descriptor: int) -
 
 def main() -> None:
     """Run the process that reads configurations."""
-    gc.disable()  # what is imported lives as long as the process, as in `cli.run`
+    gc.disable()  # imported modules live as long as the process, as in `cli.run`
     from mcproxy.config.load import load
 
     gc.freeze()

@@ -48,7 +48,7 @@ FINAL_FLUSH = 2.0
 SUMMARY_INTERVAL = 10.0
 """Interval at which summaries of suppressed lines are written (seconds)."""
 Divert = Callable[[LogEvent, str], bool]
-"""``(event, line) -> whether the line was taken over``; called in any thread."""
+"""``(event, line) -> whether another process writes the line``; called in any thread."""
 
 
 @implementer(ILogObserver)
@@ -222,7 +222,7 @@ class LogWriter:
         self._dropped_line = dropped_line
         self._max_queued = max_queued
         self._changed = threading.Condition()
-        self._lines: list[bytes | None] = []  # None: lines were dropped at this position
+        self._lines: list[bytes | None] = []  # None: the report of dropped lines goes here
         self._queued = 0  # bytes, including those that the thread is writing
         self._writing = False
         self._dropped = 0
@@ -256,7 +256,7 @@ class LogWriter:
             self._writer.write_from(self._pieces)
 
     def _pieces(self) -> Iterator[tuple[bytes, int]]:
-        """Yield the lines in pieces; runs in the thread. Count the lines that it could not write."""
+        """Yield the queued lines in pieces, in the writing thread, and count lines that could not be written."""
         with self._changed:
             lines, self._lines = self._lines, []
         lost_before = self._writer.lines_lost

@@ -1,6 +1,6 @@
 """The dependencies of the daemon's state machine (`daemon.lifecycle`), which tests can replace.
 
-The main one is the proxy itself, in one or several processes."""
+The main dependency is the proxy itself, in one or several processes."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class DaemonService(Protocol):
 
     @property
     def running(self) -> int:
-        """Number of open requests, watches and tunnels; other processes reported theirs within the last second."""
+        """Number of open requests, watches and tunnels; the numbers of other processes are at most a second old."""
 
     async def count_running(self) -> int:
-        """Return the current value of `running`, within a second."""
+        """Return the current value of `running`. The call takes at most a second."""
 
     async def collect_figures(self) -> dict[str, Any]:
         """Return the current figures of all processes, for JSON (`daemon.status`).
@@ -42,10 +42,10 @@ class DaemonService(Protocol):
 
     @property
     def metrics(self) -> Metrics:
-        """The counts of all processes; other processes reported theirs within the last second."""
+        """The metrics of all processes; those of other processes are at most a second old."""
 
     async def collect_metrics(self) -> Metrics:
-        """Return the current value of `metrics`, within some seconds."""
+        """Return the current value of `metrics`. The call takes at most some seconds."""
 
     async def collect_requests(self) -> dict[str, Any]:
         """Return the requests in flight in all processes (`proxy.admin.request_list.merged`)."""

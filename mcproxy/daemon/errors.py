@@ -71,7 +71,7 @@ def _open_remedy(error: OSError) -> str:
 
 
 class ProcessLost(Exception):
-    """The other process has ended, or closed its end, before it answered."""
+    """The other process has ended, or closed its end of the channel, before it answered."""
 
 
 class ProcessError(Exception):

@@ -1,7 +1,7 @@
 """The authenticators and authorizers of one Runtime. Their caches survive a reload.
 
-They send reviews to clusters, whose live objects a reload replaces. So each cluster name has a lasting
-`ClusterReference`, which refers to the cluster object in force.
+These objects send reviews to clusters. A reload replaces the live objects of clusters. So each cluster name has a
+lasting `ClusterReference`, which refers to the cluster object in force.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ class SubjectAccessReviewers:
         return lambda cluster: self._reviewer(cluster, settings, of_the_proxy=False)
 
     def as_seen_by(self, settings: model.SubjectAccessReview) -> ReviewersByCluster:
-        """Return a like function for the rights with which a user's request is served in the cluster.
+        """Return such a function for the rights that the cluster applies to a user's request.
 
-        With `identity: Proxy` the cluster sees the proxy as the only user: these are the proxy's rights.
+        With `identity: Proxy` these are the proxy's rights, because the cluster sees the proxy as the only user.
         """
 
         def reviewer(cluster: str) -> SubjectAccessReviewer:
@@ -109,7 +109,7 @@ class IdentityRegistry:
         shared: UpstreamContext,
         previous: IdentityRegistry | None,
     ) -> None:
-        """Take over the unchanged objects of `previous`, which itself stays as it is.
+        """Take over the unchanged objects of `previous`, which this does not change.
 
         Raises CredentialError if a webhook's credential can never be sent.
         """
@@ -124,7 +124,7 @@ class IdentityRegistry:
         )
         self._authentication = {authentication.name: authentication for authentication in config.authentication}
         self._authorization = {authorization.name: authorization for authorization in config.authorization}
-        # By name; None: servers without authorization. Rules are compiled here, once for all servers.
+        # By name of the authorization. Rules are compiled here, once for all servers.
         self._authorizers = {one.name: self._authorizer(one) for one in config.authorization}
         self._impersonation = {
             None if one is None else one.name: self._impersonation_authorizer(one)
@@ -218,8 +218,8 @@ class IdentityRegistry:
     def masters_grants(self, server: model.Server) -> Mapping[str, MastersGrant]:
         """Return the decisions whether to send `system:masters` to API services of a server, by the deciding cluster.
 
-        An API server that decides itself receives the group in Impersonate-Group, which requires the proxy to have
-        that right there.
+        An API server that authorizes requests itself receives the group in Impersonate-Group. So the proxy needs the
+        right to impersonate the group in that API server.
         """
         deciding = {each.authority for each in server.api_services if each.authority not in ("", each.cluster)}
         return {name: self.reviewers.system_masters_decision(name) for name in sorted(deciding)}
@@ -233,7 +233,7 @@ class IdentityRegistry:
         return UpstreamIdentityHeaders(cluster, self.reviewers.constrained_grant(cluster.name), known)
 
     def loads(self) -> Iterator[tuple[str, str, ReviewLoad]]:
-        """Yield the load of each reviewer: its kind, "tokens" or "access", its set or cluster, and the load."""
+        """Yield for each reviewer its kind ("tokens" or "access"), its authentication or cluster, and its load."""
         for (name, _), tokens in self._token_unions.items():
             yield "tokens", name, tokens.load
         for cluster, load in self.reviewers.loads():
@@ -259,7 +259,7 @@ class IdentityRegistry:
         return ImpersonationAuthorizer(config, self.reviewers.of(settings))
 
     def _key(self, server: model.Server) -> tuple[str, str] | None:
-        """Return the keys of the token caches: the set's name, and the cluster that reviews tokens ("": no cluster)."""
+        """Return the key of a token cache: authentication and cluster that reviews tokens ("": no cluster)."""
         if server.authentication is None:
             return None
         review = self._authentication[server.authentication].token_review
@@ -271,7 +271,7 @@ class IdentityRegistry:
         if listener.authentication is None:
             return None
         review = self._authentication[listener.authentication].token_review
-        return listener.authentication, "" if review is None else review.cluster or ""  # admin_exposure: never ""
+        return listener.authentication, "" if review is None else review.cluster or ""  # never "" (`admin_exposure`)
 
     def _make_authenticator(self, key: tuple[str, str] | None, previous: IdentityRegistry | None) -> None:
         if key is None or key in self._authenticators:

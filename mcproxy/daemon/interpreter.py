@@ -30,7 +30,7 @@ def single_file() -> str | None:
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return `environ`; if this package is run from its source, with the package's folder in PYTHONPATH."""
+    """Return `environ`. If this package runs from its source, PYTHONPATH then contains the package's folder."""
     folder = os.path.dirname(os.path.dirname(os.path.abspath(mcproxy.__file__)))
     paths = environ.get("PYTHONPATH", "").split(os.pathsep) if environ.get("PYTHONPATH") else []
     installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *paths}

@@ -1,8 +1,8 @@
 """Parts of a process that are imported and created when a configuration first needs them.
 
-They are cluster caches, aggregates, services, ingresses, the availability of API services, and limits over replicas.
-Their live state outlives reloads. In a daemon of several processes, the keeper has caches, aggregates, services and
-probes, the workers have ingresses, and the supervisor has the limits over replicas.
+These parts are cluster caches, aggregates, services, ingresses, the availability of API services, and limits over
+replicas. Their live state outlives reloads. In a daemon of several processes, the keeper has caches, aggregates,
+services and probes, the workers have ingresses, and the supervisor has the limits over replicas.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 class LazyMemberCaches:
-    """The caches of clusters, which aggregates and services share. They cost nothing until something reads them."""
+    """The caches of clusters, which aggregates and services share. They are created when a caller first needs them."""
 
     def __init__(self, reactor: Any, shared: UpstreamContext) -> None:
         self._reactor = reactor
@@ -106,7 +106,7 @@ class PreparedAggregates(Protocol):
         """
 
     def activate(self) -> None:
-        """Put the configuration in force: reflectors start and stop, views follow."""
+        """Put the configuration in force: start and stop reflectors, and adapt the views of servers."""
 
 
 class LazyAggregates:
@@ -146,7 +146,7 @@ class LazyAggregates:
         return [] if self._owner is None else list(cache_checks(self._owner.live, self._owner.now))
 
     def stop(self) -> None:
-        """End everything at once, but for the caches."""
+        """Stop all aggregates at once, without the caches, which their owner stops."""
         if self._owner is not None:
             self._owner.stop()
 
@@ -159,7 +159,7 @@ class LazyAggregates:
 
 
 class _NoAggregates:
-    """The prepared state of a configuration without aggregates, before the first one."""
+    """The prepared aggregates (none) of a configuration, if no configuration has had an aggregate so far."""
 
     handlers: Mapping[str, AggregateHandler] = MappingProxyType({})
 
@@ -230,13 +230,13 @@ class LazyServices:
         return ExportController(caches, parts)
 
     def stop(self) -> None:
-        """End everything at once, but for the caches."""
+        """Stop all services at once, without the caches, which their owner stops."""
         if self._owner is not None:
             self._owner.stop()
 
 
 def needs_services(config: model.Config) -> bool:
-    """Whether a configuration needs caches of services, or an earlier one may have left services in clusters."""
+    """Whether a configuration has services, or an earlier configuration can have left services in clusters."""
     if uses_services(config) or config.daemon.state_dir is None:
         return uses_services(config)
     from mcproxy.services import exports_state_file
@@ -358,7 +358,7 @@ class ProbedAvailability:
 
 
 def use_registrations(known: Availability, config: model.Config) -> None:
-    """Have the availability cover the API services of a configuration."""
+    """Tell `known` to cover the API services of a configuration."""
     known.use({server.name: server.api_services for server in config.servers if server.api_services})
 
 

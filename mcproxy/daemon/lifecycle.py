@@ -224,7 +224,7 @@ class Daemon:
         self._certificates.stop()
         self.free_control_socket()
         self._dependencies.log_files.close()
-        self._dependencies.observer.write_summaries(now=True)  # before the last line
+        self._dependencies.observer.write_summaries(now=True)  # before the line "mcproxy has stopped"
         if not status:
             cut = self._service.cut
             counts = {f"cut{kind.title()}": cut[kind] for kind in cut}
@@ -241,7 +241,7 @@ class Daemon:
                     cut=sum(cut.values()),
                     **counts,
                 )
-        self._reactor.callLater(0, self._reactor.stop)  # later: the control socket removes its file before
+        self._reactor.callLater(0, self._reactor.stop)  # not at once: first the control socket removes its file
 
     # -- replacing the program (`daemon.replacement`) ------------------------
 
@@ -279,7 +279,7 @@ class Daemon:
             self._watchdog.stop()
 
     async def _retire(self, successor: Successor) -> None:
-        """End open requests as those of removed listeners. The successor has the control socket."""
+        """End open requests like requests of removed listeners. The successor has the control socket."""
         timeout = self._config.daemon.drain_timeout
         self._stops_by = self._reactor.seconds() + timeout + _FINISH_SECONDS
         log.info(
@@ -369,7 +369,7 @@ class Daemon:
     async def collect_checks(self) -> Sequence[Check]:
         """Return the checks of /readyz for the whole daemon.
 
-        They include a failed reload, which does not fail readiness."""
+        One check shows a failed reload, but does not fail readiness."""
         return [self._reload.check(), *await self._service.collect_checks()]
 
     def reload(self) -> Deferred[ReloadResult]:

@@ -72,9 +72,9 @@ class LiveListener:
         self.socket = Listener(reactor, self.factory, _settings(config, runtime), config.bind, parts.sockets, clients)
 
     def update(self, config: model.ListenerConfig, runtime: Runtime) -> None:
-        """Apply a new configuration of the same address, from the next request and the next connection on.
+        """Apply a new configuration of the same address to new requests and new connections.
 
-        Connections keep their limits. Connections of a disabled protocol end after their current requests.
+        Open connections keep their limits. Connections of a disabled protocol end after their current requests.
         """
         self.config = config
         factory = self.factory
@@ -280,9 +280,9 @@ class Listeners:
             live.close()
 
     def hand_over(self, addresses: Collection[str]) -> None:
-        """Close as `close` does.
+        """Close the listeners as `close` does, but leave the sockets of `addresses` to another process.
 
-        But leave the sockets of `addresses`, with their queued connections, to another process."""
+        The other process also gets the connections that the kernel has queued on these sockets."""
         for address, live in self._in_force.items():
             live.close(handed_over=address in addresses)
 

@@ -48,7 +48,7 @@ _OWN_LINE = ("cause", "todo")
 
 
 def escape(text: str, longest: int = LONGEST_VALUE) -> str:
-    """Return `text` cut to about `longest` characters, with quotes, backslashes and unprintable ones escaped."""
+    """Return `text` cut to about `longest` characters; quotes, backslashes and unprintable characters are escaped."""
     if len(text) <= longest and text.isprintable() and '"' not in text and "\\" not in text:
         return text
     parts: list[str] = []

@@ -62,7 +62,7 @@ def run(
     """Run a daemon with the configuration file `path` until it is stopped, and return its exit status.
 
     The status is 0 after a shutdown, 78 (EX_CONFIG) for an invalid file, 1 for any other failure to serve.
-    Each reload calls `load` in a thread; it raises ConfigErrors. With `hangup_stops`, SIGHUP stops the daemon.
+    Each reload calls `load`, which raises ConfigErrors, in a thread. With `hangup_stops`, SIGHUP stops the daemon.
     Call `signals.ignore_until_ready` before it.
     """
     if not sys.platform.startswith("linux"):

@@ -1,4 +1,4 @@
-"""The parts of a process that depend on whether the daemon has one or several processes; chosen at its start."""
+"""The parts of a process that differ between a daemon of one process and a daemon of several; chosen at its start."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class AggregatesOfProcess(AggregatesOwner, Protocol):
         """Return the readiness of each aggregate whose state this process has."""
 
     def stop(self) -> None:
-        """End everything at once, but for the caches."""
+        """Stop all aggregates at once, without the caches, which their owner stops."""
 
 
 class AvailabilityOwner(Protocol):
@@ -97,7 +97,7 @@ class ServicesOfProcess(Protocol):
         """Return the readiness of the caches, if this process has them."""
 
     def stop(self) -> None:
-        """End everything at once, but for the caches."""
+        """Stop all services at once, without the caches, which their owner stops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,9 +106,9 @@ class ProcessParts:
 
     sockets: ListeningSockets = field(default_factory=LocalSockets)
     make_aggregates: Callable[[Any, UpstreamContext, LazyMemberCaches], AggregatesOfProcess] = LazyAggregates
-    """``(reactor, shared, caches) -> owner``; the Service owns the caches."""
+    """``(reactor, shared, caches) -> owner`` of aggregates; the Service owns the caches."""
     make_services: Callable[[UpstreamContext, LazyMemberCaches], ServicesOfProcess] = LazyServices
-    """``(shared, caches) -> owner``, likewise."""
+    """``(shared, caches) -> owner`` of services; the Service owns the caches."""
     make_availability: Callable[[UpstreamContext], AvailabilityOwner] = ProbedAvailability
     """Makes the availability of API services."""
     limit_tables: LimitTables | None = None
@@ -118,9 +118,9 @@ class ProcessParts:
     client_table: Callable[[str], ClientTable[Any]] = lambda address: ClientTable()
     """Returns the connection table of a listener, by its address."""
     metrics: Metrics = field(default_factory=Metrics)
-    """The counts of this process."""
+    """The metrics of this process."""
     batch_size: int = SIZE
-    """Passes requests in batches to metrics and logs (`requests.batch`)."""
+    """Number of requests in a batch for metrics and logs (`requests.batch`)."""
     admin: AdminSource | None = None
     """The source of Admin listeners; None in a process without listeners (the keeper)."""
     secret: bytes = field(default_factory=lambda: os.urandom(32))

@@ -1,8 +1,8 @@
 """Sets up a process of the daemon: settings of the interpreter and the kernel, and the state directory.
 
-These are the garbage collector's thresholds, the limit of open files and the number of workers. Process 1 of a
+The settings are the garbage collector's thresholds, the limit of open files and the number of workers. Process 1 of a
 container also reaps adopted processes, whose parents have ended before them. Exec plugins leave such processes, and so
-does a killed worker that ran plugins. Each unreaped process keeps a process id, and a container can have few of them.
+does a killed worker that ran plugins. Each unreaped process keeps a process id, and a container can have few of these.
 
 The folder `daemon.stateDir` is created if it is missing, and refused if other users have access. Its files hold
 objects that not all users of the clusters may see, and a restart trusts them. So only the daemon's user may read and
@@ -73,9 +73,9 @@ def reap_regularly(reactor: Any, *, has_plugins: Callable[[], bool]) -> None:
 def reap(*, has_plugins: bool) -> list[int]:
     """Reap adopted processes that have ended, and return their ids.
 
-    Other code reaps our own children: a supervisor's are in its process group (`processes.children`), exec plugins lead
-    a session (`upstream.exec_process`). The kernel reports one ended process at a time. So an own child that is not
-    reaped yet delays the others until the next search.
+    Other code reaps our own children: a supervisor's children are in its process group (`processes.children`), and exec
+    plugins lead a session (`upstream.exec_process`). The kernel reports one ended process at a time. So an own child
+    that is not reaped yet delays the adopted ones until the next search.
     """
     reaped: list[int] = []
     while True:
@@ -108,7 +108,7 @@ def prepare_state_directory(path: str) -> None:
     except OSError as error:
         raise DaemonError(f"state directory {path}: {error.strerror}", todo=_MAKE_DIRECTORY) from error
     else:
-        os.chmod(path, 0o700)  # independent of the umask
+        os.chmod(path, 0o700)  # because the umask can have restricted the mode in mkdir
 
 
 def state_directory_fault(path: str, owner: int | None) -> tuple[str, str] | None:

@@ -1,10 +1,10 @@
 """A reload: reads the configuration file, lets the daemon apply it, and logs the result.
 
-Reloads run one at a time. Requests during a reload share one further reload, which starts after it, so that files are
-read after every request.
+Reloads run one at a time. All requests during a reload share one further reload, which starts after it. So the files
+are always read after the request.
 
-`runtime` decides what is built anew and what is taken over, such as the certificates of each listener; files that are
-replaced without a reload are `certificate_watch`'s.
+`runtime` decides which objects are built anew and which are taken over, such as the certificates of each listener.
+`certificate_watch` handles certificate files that are replaced without a reload.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Reloader:
         self._dependencies = dependencies
         self._reactor = dependencies.reactor
         self._wall = wall_clock(dependencies.reactor)
-        self._warnings: frozenset[str] = frozenset()  # of the last read file
+        self._warnings: frozenset[str] = frozenset()  # the warnings about the file at its last read
         self._one_at_a_time = OneAtATime(self._reload)
 
     @property

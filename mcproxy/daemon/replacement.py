@@ -1,4 +1,4 @@
-"""Replacement of this daemon's program: checks the conditions of an attempt, and undoes a failed attempt.
+"""Replaces this daemon's program (`mcproxy upgrade`): checks whether it is possible, and undoes a failed attempt.
 
 An attempt is an `upgrade.Upgrade`, during which no configuration is applied.
 """
@@ -44,7 +44,7 @@ class ReplaceableDaemon(Protocol):
         """Open the control socket again, unless it is open or there is none. Raises DaemonError."""
 
     def stop_watchdog(self) -> None:
-        """Stop the watchdog notifications to systemd, which the new daemon sends."""
+        """Stop the watchdog notifications to systemd, because the new daemon sends them."""
 
 
 class Replacement:
@@ -131,7 +131,7 @@ class Replacement:
             log_error(
                 log, "the settings of a listening socket could not be restored", error, event="socket_not_restored"
             )
-        for tries in itertools.count():  # until the process that has the control socket has ended
+        for tries in itertools.count():  # retry until the process that has the control socket has ended
             if not bool(self._daemon.serving):  # the daemon can stop meanwhile; bool() resets mypy's narrowing
                 return
             try:

@@ -44,10 +44,10 @@ class _ClusterRights:
     cluster: Cluster
     rights: tuple[Right, ...]
     in_modes: Callable[[], tuple[Right, ...]]
-    """Returns the rights that constrained impersonation (KEP-5284) needs instead."""
+    """Returns the rights that constrained impersonation (KEP-5284) needs instead of the usual ones."""
     missing: tuple[Right, ...] = ()
     checked_at: float | None = None  # time at which answers for all `rights` were complete
-    refused: bool = False  # the last review was refused
+    refused: bool = False  # whether the cluster refused the last review
 
     def is_fresh(self, now: float) -> bool:
         return self.checked_at is not None and not self.missing and now - self.checked_at < _FRESH
@@ -63,7 +63,7 @@ class RightsCheckOfLeader:
         exchange.on_role(self._role_changed)
 
     def start(self, runtime: Runtime) -> None:
-        """As `RightsCheck.start`, at once or when this process becomes the leader."""
+        """Start the checks as `RightsCheck.start`, at once or when this process becomes the leader."""
         self._runtime = runtime
         self._role_changed()
 
@@ -73,7 +73,7 @@ class RightsCheckOfLeader:
         self._check.stop()
 
     def missing(self, cluster: str) -> tuple[str, ...] | None:
-        """As `RightsCheck.missing`; None in all processes except the leader."""
+        """Return the value of `RightsCheck.missing`; None in all processes except the leader."""
         return self._check.missing(cluster) if self._exchange.leads else None
 
     def _role_changed(self) -> None:
@@ -142,7 +142,7 @@ class RightsCheck:
         run = self._running  # `stop` replaces this list
         await deferLater(self._reactor, _FIRST_DELAY)
         while again := [state for state in clusters if self._running is run and not await self._check(state)]:
-            # A cancelled request fails as if the cluster were unreachable. Only the list shows the cancellation.
+            # A cancelled request fails as if the cluster were unreachable. The replaced list shows the cancellation.
             if self._running is not run:
                 return
             await deferLater(self._reactor, _RETRY_DELAY)
@@ -154,7 +154,7 @@ class RightsCheck:
         try:
             missing, modes = await missing_rights(state.cluster, state.rights, state.in_modes, self._reactor)
         except UnavailableError as error:
-            if error.kind == "403" and not state.refused:  # a starting API server refuses everything for a moment
+            if error.kind == "403" and not state.refused:  # a starting API server refuses all requests for a moment
                 state.refused = True
                 return False
             if error.kind in ("401", "403", "answer"):
@@ -166,7 +166,7 @@ class RightsCheck:
                     todo=_BASIC_USER if error.kind == "403" else error.todo,
                 )
                 return True
-            return False  # the cluster is unreachable, which the health checks log
+            return False  # the cluster is unreachable; the health checks log this
         option = " --constrained" if modes else ""
         for words, purpose in _lines([right for right in missing if right not in state.missing]):
             log.warn(

@@ -84,7 +84,7 @@ class ProcessResources:
     review_bodies: BodyBuffers | None = None
     """The budget for bodies of reviews from API servers; None in a process without listeners."""
     ingresses: LazyIngresses | None = None
-    """None in a process without listeners."""
+    """The ingresses of this process; None in a process without listeners."""
     services: ServicesOfProcess | None = None
     """The endpoints of ingresses."""
 
@@ -120,7 +120,7 @@ class Runtime:
             self.availability.activate(self.config, self.clusters)
         if self.ingresses is not None:
             self.ingresses.activate()
-        if self.services is not None:  # after the aggregates, whose stores services read
+        if self.services is not None:  # must follow the aggregates, because services read their stores
             self.services.activate(self.config, self.clusters)
 
     def discard(self, keep: Runtime | None) -> None:
@@ -326,7 +326,7 @@ def _visibility(
     resources: ProcessResources,
     dispatch: Dispatch,
 ) -> ServiceVisibility:
-    """Return the decision which users may discover the API services of a server."""
+    """Return the object that decides which users may discover the API services of a server."""
     from mcproxy.aggregate.discovery.service_visibility import ServiceVisibility
 
     backend, reads = server.backend, model.ReadsConfig()

@@ -175,7 +175,7 @@ class SingleProcessService:
 
     @property
     def metrics(self) -> Metrics:
-        """The counts of this process."""
+        """The metrics of this process."""
         return self._parts.metrics
 
     async def collect_metrics(self) -> Metrics:
@@ -275,7 +275,7 @@ class SingleProcessService:
         self._listeners.forget(removed)
 
     def begin_shutdown(self) -> None:
-        """Fail /readyz, and close keep-alive connections after their next response. New ones are still accepted."""
+        """Fail /readyz, and close keep-alive connections after their next response. Still accept new connections."""
         self._stopping = True
         self._listeners.begin_drain()
 
@@ -309,7 +309,7 @@ class SingleProcessService:
         self.stop_accepting()
 
     async def finish(self) -> None:
-        """End watches and wait for short requests, each for a fixed time; then close everything."""
+        """End watches and wait for short requests, each step for a fixed time. Then close everything."""
         await self._leave_clusters()
         await gather([self._in_flight.finish(), self._ingresses.in_flight.finish()])
         await self._listeners.flushed()
@@ -322,7 +322,7 @@ class SingleProcessService:
         try:
             await leaving.addTimeout(_LEAVE, self._reactor)
         except TimeoutError:
-            pass  # Leases that are not freed expire
+            pass  # nothing is lost: a Lease that is not freed expires
 
     async def _leave_replicas(self) -> None:
         if self._parts.shared_limits is not None:
@@ -346,7 +346,7 @@ class SingleProcessService:
         self._listeners.hand_over(handed_over)
         await self._leave_clusters()
         await self._retire_requests(timeout)
-        while self.running:  # the newest connections have sent further requests
+        while self.running:  # the newest connections can have sent further requests meanwhile
             await self._retire_requests(timeout)
         await self._leave_replicas()
         self.abort()

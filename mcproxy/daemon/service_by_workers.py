@@ -1,4 +1,4 @@
-"""Runs the proxy in this process or in several, according to `daemon.workers`; a reload can change this.
+"""Runs the proxy in this process or in several processes, according to `daemon.workers`, which a reload can change.
 
 Such a change works like an upgrade (`daemon.upgrade`), but this process stays the daemon. The new service starts on
 duplicates of the listening sockets, both services accept for a moment, then the old service ends its requests. So no
@@ -57,7 +57,7 @@ class ServiceByWorkers:
     """The service in force, and replaced ones that end their requests: `dependencies.DaemonService` and `LogFiles`."""
 
     def __init__(self, reactor: Any, make: MakeParts, config: Config, handed_over: HandedOver) -> None:
-        """`config` is the later argument of `start`; `handed_over` are the first service's sockets."""
+        """`config` must be the configuration passed to `start`; `handed_over` are the first service's sockets."""
         self._reactor = reactor
         self._make = make
         self._several = worker_count(config.daemon) > 1
@@ -70,7 +70,7 @@ class ServiceByWorkers:
     def runs_plugins(self) -> bool:
         """Whether this process runs exec plugins itself.
 
-        It does without workers, and while a replaced service without workers ends."""
+        This is so without workers, and while a replaced service without workers ends its requests."""
         return not (self._several and all(each.several for each in self._ending))
 
     # -- a reload ---------------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class ServiceByWorkers:
             self._ending.remove(ending)
             self._take_counts(parts.service)
             self._cut.update(parts.service.cut)
-            if not ending.several:  # several processes have closed their log files themselves
+            if not ending.several:  # if there were several processes, each has closed its own log files
                 self._former_logs.append(parts.log_files)
             parts.close()
             handed_over.complete()

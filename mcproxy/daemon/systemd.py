@@ -61,7 +61,7 @@ class Notifier:
         self._send(WATCHDOG="1")
 
     def replaced(self, pid: int) -> None:
-        """Notify that `pid` is now the main process. Later messages would count as those of `pid`, so send none.
+        """Notify that `pid` is now the main process. Send no later message: systemd would ascribe it to `pid`.
 
         systemd accepts messages of the main process only (NotifyAccess=main), so `pid` must send its messages after
         this one."""

@@ -7,18 +7,18 @@
     a moment later: MAINPID for systemd         ──>      READY for systemd
     retires: open requests end as their kind can           serves
 
-Both accept from the same sockets for a moment, so no connection is refused or reset. If the new daemon fails before it
-has served for `PROBATION` seconds, it is ended, and this one continues unchanged.
+Both daemons accept from the same sockets for a moment, so no connection is refused or reset. If the new daemon fails
+before it has served for `PROBATION` seconds, this daemon ends it, and continues unchanged.
 
 The new daemon gets one end of a socket pair, whose descriptor is in the environment. Messages have the format of
 `channel`. The other end can run another version of the program. So fields may be added, but none may change.
 
-    old > new   sockets    protocol, addresses, systemd (names); the descriptors of both with it, in this order
+    old > new   sockets    protocol, addresses, systemd (names); with the descriptors of both kinds, in this order
     old < new   started    pid, version
     old < new   prepared   addresses that it will listen on; answered when the control socket is free
     old < new   serving    answered when the old one retires
-    old < new   failed     errors, invalid (the file is wrong); instead of any of the above, and it ends
-    old > new   abort      why; it ends at once
+    old < new   failed     errors, invalid (the file is wrong); instead of any of the above; the new daemon then ends
+    old > new   abort      why; the new daemon ends at once
 
 If the new daemon ends before it serves, nothing has changed. If the old daemon ends meanwhile, the new one continues.
 """
@@ -130,7 +130,7 @@ class Upgrade:
         self._channel: Channel | None = None
         self._timer: Any = None
         self._decided = False
-        self._pid: int | None = None  # of the new daemon, which is not a child of this process
+        self._pid: int | None = None  # id of the new daemon, which is not a child of this process
         self._version = ""
         self._addresses: list[str] = []
 
@@ -258,7 +258,7 @@ class Upgrade:
                 await self._channel.when_lost().addTimeout(patience, self._reactor)
                 return
             except TimeoutError:
-                # While the process has the other end open, its id is not reused.
+                # Killing by id is safe: while the process has the other end open, its id is not reused.
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(self._process.pid if self._pid is None else self._pid, signal.SIGKILL)
         log.error(
@@ -293,7 +293,7 @@ def command_line() -> list[str]:
             if os.access(script, os.X_OK) and file.read(2) == b"#!":
                 return words[1:]
     except OSError:
-        pass  # `python -m mcproxy`
+        pass  # started as `python -m mcproxy`
     return words
 
 

@@ -160,7 +160,7 @@ class RuleSet:
         self._urls = FieldIndex([rule.non_resource_urls for rule in compiled])
         self._user_key, self._resource_key, self._path_key = self._keys()
         self._cache_size = cache_size
-        # Two generations: a full one becomes the old one. Decisions of the old one move to the new one on their use.
+        # Two generations: when the new one is full, it becomes the old one. A used decision moves to the new one.
         self._recent: dict[object, int] = {}
         self._old: dict[object, int] = {}
 

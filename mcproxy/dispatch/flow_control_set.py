@@ -43,7 +43,7 @@ class FlowControls:
     ) -> FlowControls:
         """Make the flow controls of `config`; keep those of `previous` that differ only in their parameters.
 
-        `tables`: the tables in which they count; None means private tables. `metrics` records refusals and waits.
+        `tables`: the tables in which flow controls count; None: private tables. `metrics` records refusals and waits.
         """
         metrics = Metrics() if metrics is None else metrics
         tables = LimitTables.of_one_process(clock) if tables is None else tables

@@ -68,7 +68,7 @@ class LimitTables:
         memory = Memory.attach(descriptors["limits"], column)
         wakers = [descriptors[f"wake-{number}"] for number in range(layout.COLUMNS)]
         tables = cls(memory, column=column, wake=partial(wake, wakers))
-        reactor.addReader(WakeUpReader(wakers[column], tables.was_given_places))
+        reactor.addReader(WakeUpReader(wakers[column], tables.on_handed_over))
         return tables
 
     @classmethod
@@ -77,7 +77,7 @@ class LimitTables:
 
         def wake(columns: int) -> None:
             if columns:
-                clock.callLater(0, tables.was_given_places)
+                clock.callLater(0, tables.on_handed_over)
 
         tables = cls(Memory.private(), column=0, wake=wake, seconds=clock.seconds)
         return tables
@@ -148,11 +148,11 @@ class LimitTables:
                 del self._users[record]
                 self._directory.close(record, self._column)
 
-    def was_given_places(self) -> None:
+    def on_handed_over(self) -> None:
         """Wake limiters, because other processes have handed places over to this one."""
         self._close_unused()
         for limiter in list(self._with_queues):
-            limiter.was_given_places()
+            limiter.on_handed_over()
 
 
 @implementer(IReadDescriptor)

@@ -184,7 +184,7 @@ class InFlightLimiter(Limiter):
         clock: IReactorTime,
         with_queues: set[InFlightLimiter],
     ) -> None:
-        """While a request waits, the limiter is in `with_queues`, for whose members `was_given_places` is called."""
+        """While a request waits, the limiter is in `with_queues`, for whose members `on_handed_over` is called."""
         super().__init__(queue, clock)
         self.requests = requests
         self._waiting: dict[str, None] = {}  # keys for which this process's bit is set, in the order of polling
@@ -217,7 +217,7 @@ class InFlightLimiter(Limiter):
         if self._queues:
             self.wake(key)
 
-    def was_given_places(self) -> None:
+    def on_handed_over(self) -> None:
         """Admit a waiting request, because another process has handed a place over to this one."""
         for key in list(self._waiting):
             if self.requests.was_given(key):

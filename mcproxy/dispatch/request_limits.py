@@ -42,7 +42,7 @@ class Permit:
         return self
 
     def release(self) -> None:
-        """Stop counting the request; called however it ended."""
+        """Stop counting the request. Callers call this for every request, however it ended."""
         limit = self._limit
         if limit is None:
             return
@@ -74,7 +74,7 @@ class RequestLimits:
 
         Raises StatusError (429). If a limit does not admit the request, the permits of earlier limits are released.
         The Deferred fails with StatusError (429) after a queue's timeout, or when the request had to make room in a
-        queue. Cancel it if the client has gone away; this releases all permits, which otherwise would never happen.
+        queue. Cancel it if the client has gone away, to release all permits. Otherwise they would never be released.
         """
         taken: list[tuple[Limiter, str]] = []
         for control, fixed_key in self._controls:

@@ -7,7 +7,7 @@ because an upstream can begin to support HTTP/2 without a failure, as a load bal
 
 The proxy's own requests (`Use`) share HTTP/2 connections with clients' requests if neither can delay the other. Watches
 have separate connections, so that resets by clients do not affect them. Lists have separate connections too, so that
-they delay no other request. The limits of clients' connections do not apply to these.
+they delay no other request. The limits of clients' connections do not apply to the separate connections.
 
 A kube-apiserver ends the connection of an anonymous request, or of one whose credential it refuses, with GOAWAY
 (UnauthenticatedHTTP2DOSMitigation). Such requests have separate HTTP/2 connections, so that other requests keep theirs.
@@ -53,8 +53,8 @@ _OWN_IDLE_TIMEOUT: Final = 45.0
 
 
 class Use(Enum):
-    """The kind of a request, which determines the HTTP/2 connections that it can use. All kinds except APART are for
-    the proxy's own requests.
+    """The kind of a request, which determines the HTTP/2 connections that it can use. All kinds except UNAUTHENTICATED
+    are for the proxy's own requests.
     """
 
     SHORT = "short"
@@ -210,7 +210,7 @@ class ConnectionPool:
         """Return a stream on an open connection, to be used at once; None if no open connection has room.
 
         `lasting`: the response is expected to last (a watch). `upgrade`: the request must go over HTTP/1.1. `apart`:
-        the request can end an HTTP/2 connection (`Use.APART`).
+        the request can end an HTTP/2 connection (`Use.UNAUTHENTICATED`).
         """
         if upgrade or self._over_http1:
             return self._h1.take()
@@ -241,7 +241,7 @@ class ConnectionPool:
         `http1`: the request must go over HTTP/1.1.
         """
         if http1 or self._over_http1:
-            spare = use is Use.SHORT and not self._h1.is_limited  # with a limit, a client could wait for the connection
+            spare = use is Use.SHORT and not self._h1.is_limited  # under a limit, a client can be waiting for it
             return self._own_h1.take() or (self._h1.take() if spare else None)
         stream = self._h2.take(lasting=False) if use is Use.SHORT else None
         return stream or self._own_h2[use].take(use is Use.LASTING)
@@ -260,10 +260,9 @@ class ConnectionPool:
         return opening.addErrback(self._own_chose_http1, use)
 
     def open_apart(self) -> Deferred[Any]:
-        """Return a stream for the proxy's own short request on a new connection.
+        """Return a stream for the proxy's own short request on a new connection, to prove that connecting succeeds.
 
-        So its success proves that connections can be opened. An HTTP/2 connection then joins the pool. In all other
-        respects this method is like `open_own`.
+        A new HTTP/2 connection then joins the pool. In all other respects this method is like `open_own`.
         """
         if self._over_http1 and not self._asks_again():
             return self._own_h1.open()
@@ -282,7 +281,7 @@ class ConnectionPool:
         if self._protocol is UpstreamProtocol.HTTP1:
             return False
         open_ones = sum([http1.connections for http1 in self._all_h1])
-        if not open_ones and self._keeps_idle:  # without idle connections, none is open between any two requests
+        if not open_ones and self._keeps_idle:  # a pool without idle connections has none between any two requests
             self._forget()
             return True
         now = self._deadlines.seconds()
@@ -344,7 +343,7 @@ class ConnectionPool:
             http2.renew()
         self._h1_of(negotiation.use).connection_idle(engine)
         for http2 in self._all_h2:
-            http2.release_waiting(failure(_ChoseHTTP1()))  # waiting requests do not have to wait for other handshakes
+            http2.release_waiting(failure(_ChoseHTTP1()))  # so that no request waits for the other handshakes
         raise _ChoseHTTP1
 
     def _not_negotiated(self, failure: Failure) -> Failure:

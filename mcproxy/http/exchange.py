@@ -126,7 +126,7 @@ class ServerConnection(Protocol):
 
     @property
     def factory(self) -> ServerContext:
-        """What the connections of its listener share."""
+        """The state that all connections of the listener share."""
         ...
 
     def wall_seconds(self) -> WallSeconds:
@@ -149,7 +149,7 @@ class ServerContext(metaclass=ABCMeta):
     reconnect; `random` returns numbers from 0 to 1. `prior_knowledge`: a connection without TLS can use HTTP/2 from the
     start (RFC 9113 3.3).
 
-    While `ends_http1` or `ends_http2` is set, the next response ends a connection of that version, by
+    While `ends_http1` or `ends_http2` is set, each connection of that version ends with its next response, by
     `Connection: close` or GOAWAY.
     """
 
@@ -301,7 +301,7 @@ class Exchange(metaclass=ABCMeta):
             self.handler.body_end(trailers)
 
     def detach(self, body: list[bytes]) -> None:
-        """Remove the handler; the next one gets `body` (the part that this one has received) and then the rest."""
+        """Remove the handler; the next handler gets `body` (the part that this one has received), then the rest."""
         self.handler = None
         if body:
             if (bodies := self._unread_bodies()) is not None:

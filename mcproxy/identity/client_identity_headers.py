@@ -36,7 +36,7 @@ _BASE64URL = re.compile(rb"[A-Za-z0-9_-]*")
 class IdentityHeaders:
     """The identity headers of a head, and its other fields.
 
-    It has the client's token, so this object must not be logged, and its repr shows nothing.
+    This object contains the client's token, so it must not be logged, and its repr shows nothing.
     """
 
     __slots__ = (

@@ -65,7 +65,7 @@ class Asked(NamedTuple):
 
 
 class ImpersonationStep(NamedTuple):
-    """Attributes to review: either `together`, which is asked first, or all of `each` must be allowed."""
+    """Attributes to review: either `together`, which is reviewed first, or all of `each` must be allowed."""
 
     each: tuple[Attributes, ...]
     together: Attributes | None = None
@@ -79,7 +79,7 @@ class Way(NamedTuple):
     steps: tuple[ImpersonationStep, ...]
     user: UserInfo
     unknown: Attributes
-    """The rights that the caller must not have."""
+    """A right with a verb that no mode uses (`UNKNOWN`): a caller who has it has a `*`, which does not count."""
 
 
 def ways(caller: UserInfo, asked: Asked, on: Attributes) -> Iterator[Way]:
@@ -187,7 +187,7 @@ def requested_impersonation(headers: IdentityHeaders) -> ImpersonationRequest | 
     if not wanted.name:
         if not wanted.groups and not wanted.extra and not wanted.uid:
             return None
-        # recorded: the only 400 with this header
+        # As recorded from a kube-apiserver, this is the only 400 with the header X-Content-Type-Options.
         nosniff = ((b"X-Content-Type-Options", b"nosniff"),)
         raise StatusError(400, f"requested {_as_go_prints(wanted)} without impersonating a user", headers=nosniff)
     return ImpersonationRequest(_user(wanted), tuple(_reviews(wanted)), wanted)

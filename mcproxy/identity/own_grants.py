@@ -38,7 +38,8 @@ class ConstrainedGrant:
     def by_name(self, user_name: str) -> OrPending[bool]:
         """Return whether to send only the name of a service account or node, without groups.
 
-        The cluster is asked if necessary. Returns False if it does not answer; the reviewer logs this.
+        The cluster reviews the proxy's rights if necessary. If it does not answer, the reviewer logs this, and the
+        result is False.
         """
         decision = self._reviewer().decide(NOBODY, IN_FULL)
         if isinstance(decision, Decision):  # the usual case: `known` would cost each request more than the look-up
@@ -67,12 +68,12 @@ def _right(user_name: str) -> Attributes:
 # Delegated authorization (k8s.io/apiserver, `pkg/server/options/authorization.go`, AlwaysAllowGroups) allows requests
 # of this group without a review. So an API server would accept a cluster administrator whom the proxy cannot assert to
 # the cluster itself. The group is sent only if the backend would get it from the proxy, too: because it gets the user's
-# own credentials or X-Remote-Group, or lets the proxy impersonate the group. Without an answer, the group is not sent,
-# and the API server asks for the user's rights.
+# own credentials or X-Remote-Group, or lets the proxy impersonate the group. If the backend does not answer, the group
+# is not sent, and the API server checks the user's rights by SubjectAccessReviews.
 
 MASTERS = "system:masters"
 TIMES = model.SubjectAccessReview(cache_allowed=300.0, cache_denied=300.0)
-"""The cache times of the backend's answer, in seconds."""
+"""The times for which the backend's decision is cached, in seconds."""
 _RIGHT = Attributes("impersonate", version="v1", resource="groups", name=MASTERS)
 _GIVES_GROUPS = (model.UpstreamIdentity.PASSTHROUGH, model.UpstreamIdentity.REQUEST_HEADER)
 
@@ -93,7 +94,7 @@ class MastersGrant:
         try:
             decision = await settled(self._reviewer.decide(NOBODY, _RIGHT))
         except ReviewUnavailable:
-            pass  # the reviewer has logged it
+            pass  # the reviewer has logged the failure; the group is not sent
         else:
             if decision.allowed:
                 return user

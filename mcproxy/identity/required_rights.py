@@ -195,7 +195,7 @@ _DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*", *_SCHEMAS, "/version")
 
 
 def _members(config: model.Config, cluster: model.ClusterConfig) -> Iterator[Right]:
-    """Yield the rights to follow a cluster of aggregates, and to list and watch a member for its cache."""
+    """Yield the rights to discover the resources of an aggregate's cluster, and to fill the cache of a member."""
     known = [one for one in _used_aggregates(config) if cluster.name in (*one.clusters, one.primary)]
     if not known:
         return

@@ -125,7 +125,7 @@ async def _post(cluster: Cluster, endpoint: Endpoint, path: str, body: bytes, ti
     except ConnectError as error:
         endpoint.request_check()
         raise UnavailableError("connection", error.cause, remedy(error.cause, endpoint.keys)) from None
-    except ControlError as error:  # not "connection": a client that overloads the API server may have caused it
+    except ControlError as error:  # not "connection": the cause can be a client that overloads the API server
         raise UnavailableError("no answer", error.cause, remedy(error.cause, endpoint.keys)) from None
     if response.status >= 500 or response.status == 429:
         todo = remedy(code_of_status(response.status), endpoint.keys)

@@ -25,7 +25,7 @@ from mcproxy.net.failures import failure
 # before them. So a client with a thousand invalid tokens delays others by one turn, and cannot use up the places or the
 # queue. A client with a thousand addresses (IPv6) can delay unknown clients, but not those that have succeeded.
 
-_OFTEN = 4.5  # weighted failures (older ones count less) from which a key waits after others: five in a short time
+_OFTEN = 4.5  # with as many weighted failures (older ones count less), e.g. five in a short time, a key waits last
 _HALF_LIFE = 60.0  # seconds after which a failure or a success counts half
 _KEPT = 4096  # maximum number of keys with known failures, and of keys with a success
 
@@ -172,7 +172,7 @@ class _CallHistory:
     __slots__ = ("_counts", "_succeeded")
 
     def __init__(self) -> None:
-        self._counts: OrderedDict[str, tuple[float, float, float]] = OrderedDict()  # failures, successes, as of when
+        self._counts: OrderedDict[str, tuple[float, float, float]] = OrderedDict()  # failures, successes, their time
         self._succeeded: OrderedDict[str, None] = OrderedDict()  # the latest last
 
     def record(self, key: str, now: float, *, failed: bool) -> None:
@@ -263,7 +263,7 @@ class SingleFlight(Generic[K, V]):
         if call.timer.active():
             call.timer.cancel()
         while call.waiting:  # calling one waiter can cancel another
-            call.waiting.pop(0).callback(result)  # a Failure given to `callback` fails it
+            call.waiting.pop(0).callback(result)  # with a Failure, `callback` makes the Deferred fail
 
 
 class _Call(Generic[V]):

@@ -3,8 +3,8 @@
 Each Service that APIServices refer to is an API server, and becomes one cluster entry. APIServices without a Service
 (`Local`) belong to the cluster's own API server, and are skipped.
 
-Source: kube-aggregator `pkg/apis/apiregistration/v1/types.go`; it verifies the name NAME.NAMESPACE.svc
-(`pkg/apiserver/handler_proxy.go`).
+Source: kube-aggregator `pkg/apis/apiregistration/v1/types.go`. A kube-aggregator verifies the server's certificate for
+the name NAME.NAMESPACE.svc (`pkg/apiserver/handler_proxy.go`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class APIServiceOptions:
 
 
 class _APIServer(NamedTuple):
-    """An API server: its address, and the settings of its verification."""
+    """An API server: its address, and the settings for the verification of its certificate."""
 
     namespace: str
     name: str

@@ -91,7 +91,7 @@ SECTIONS = (
 )
 """The sections in the order of the written file."""
 STUBS = "what the output refers to"
-"""The origin of a fragment only for the check: stubs of clusters and listeners in the operator's own file."""
+"""The origin of the fragment that is only for the check: it has stubs of entries in the operator's own file."""
 _MAX_PROBLEMS = 5
 
 
@@ -116,7 +116,7 @@ class Checked:
 
 
 Complete = Callable[[Sequence[Fragment]], Sequence[Fragment]]
-"""Adds further entries that fragments need, such as a listener."""
+"""The type of a function that adds the further entries that fragments need, such as a listener."""
 
 
 def check(fragments: Sequence[Fragment], complete: Complete = tuple) -> Checked:

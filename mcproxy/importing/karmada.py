@@ -179,7 +179,7 @@ class KarmadaCluster:
     kinds: Mapping[tuple[str, str], str]
     """(apiVersion, kind) -> plural, of the kinds in the cluster's status."""
     complete: bool
-    """Whether the cluster has no other kinds."""
+    """Whether `kinds` has all kinds of the cluster (its condition CompleteAPIEnablements is True)."""
 
     @property
     def name(self) -> str:

@@ -211,7 +211,7 @@ def _object(content: Any, defaults: Mapping[str, Any], where: str) -> Object:
 
 
 def plain(node: nodes.Node) -> Any:
-    """Return the data of a node, without positions."""
+    """Return a YAML node as plain data (dict, list, str, …), without its positions in the file."""
     if isinstance(node, nodes.Mapping):
         return {name: plain(entry.node) for name, entry in node.entries.items()}
     if isinstance(node, nodes.Sequence):

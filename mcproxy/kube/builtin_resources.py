@@ -133,8 +133,8 @@ def subresources_of(plural: str) -> tuple[str, ...]:
 
 
 def singular(plural: str) -> str:
-    """Return the singular of a resource of `BUILT_IN_RESOURCES` (for `endpoints`, which has none, a likely
-    misspelling).
+    """Return the singular of a resource of `BUILT_IN_RESOURCES`. For `endpoints`, which has no singular, it is
+    `endpoint`, a likely misspelling.
     """
     if plural.endswith("ies"):
         return plural[:-3] + "y"

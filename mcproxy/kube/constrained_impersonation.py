@@ -28,7 +28,8 @@ NODES = "system:nodes"
 NODE_NAME_KEY = "authentication.kubernetes.io/node-name"
 """The key of the extra in a service account's token that is bound to a node, or to a pod on the node."""
 MANY = 4
-"""From this number of groups or values of extras on, one request first checks all (`manyAuthorizationChecksInLoop`)."""
+"""From this number of groups, or of keys or values of extras, one review with the name `*` is tried before the single
+reviews (`manyAuthorizationChecksInLoop`)."""
 
 _SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _NODE = re.compile(_SUBDOMAIN)

@@ -1,4 +1,4 @@
-"""Parses durations of query parameters as Go ("1m30s", `time.ParseDuration`), and formats ages as `kubectl get`."""
+"""Parses durations of query parameters as Go's `time.ParseDuration` does ("1m30s"); formats ages as `kubectl get`."""
 
 from __future__ import annotations
 

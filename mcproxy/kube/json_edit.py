@@ -175,7 +175,7 @@ def _fields(data: bytes, begin: int, end: int) -> _Fields | None:
         fields = _FIELDS.decode(whole)
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
         raise MalformedJSON(str(error)) from None
-    # Blanks, escapes, duplicate keys and multi-byte characters in keys each make the object longer than this.
+    # Blanks, escapes, duplicate keys and multi-byte characters in keys each make the object longer than `length`.
     length = sum(map(len, fields)) + sum(map(len, fields.values())) + 4 * len(fields) + 1
     return _Fields(begin, fields, length == len(whole) if fields else True)
 

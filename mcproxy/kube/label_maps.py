@@ -21,8 +21,8 @@ DATA = frozenset({"data", "binaryData", "stringData"})
 _MAX_PLACES = 1000
 """Maximum of occurrences of the key in a text."""
 _MAX_READ, _FREE = 20, 100_000
-"""Maximum of times that each byte is read, and the number of bytes to which no such limit applies. The key usually
-occurs at about ten levels.
+"""At most `_FREE` bytes plus `_MAX_READ` times the length of the text are read, because each level of nesting is read
+again. The key usually occurs at about ten levels.
 """
 
 

@@ -1,6 +1,6 @@
 """Regular expressions over bytes that match any text in linear time, for paths that clients send. Pure.
 
-The syntax is the part of RE2's that paths need: literals, ``.``, classes with ranges, ``\\d \\w \\s`` and their
+The syntax is the part of RE2's syntax that paths need: literals, ``.``, classes with ranges, ``\\d \\w \\s`` and their
 opposites, groups, ``(?:…)``, ``|``, ``* + ? {n,m}`` with their lazy forms, ``^`` at the beginning, ``$``, and a leading
 ``(?i)``. There are no back references and no lookaheads. A pattern matches the whole text.
 

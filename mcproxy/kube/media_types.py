@@ -1,7 +1,7 @@
 """Content negotiation: chooses the representation that an Accept header requests.
 
-Sources: apiserver `negotiation.NegotiateMediaTypeOptions` and, for refusals before it, go-restful's route check; the
-texts are those of a kube-apiserver 1.36.
+Sources: apiserver `negotiation.NegotiateMediaTypeOptions` and, for requests that never reach it, go-restful's route
+check. The texts are those of a kube-apiserver 1.36.
 """
 
 from __future__ import annotations

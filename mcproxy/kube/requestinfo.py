@@ -30,9 +30,9 @@ class RequestInfo:
     """The attributes of a request. Fields that do not apply are ""; `verb` of a non-resource request is its method.
 
     `verb` is the verb for rules, policies and reviews. For exec, attach and portforward of pods it is `create` with any
-    method, because GET opens a WebSocket, and a user who may only read must not get a shell. The same applies to these
-    paths of a kubelet below `nodes/NAME/proxy`. `request_verb` is the verb in a kube-apiserver's own RequestInfo and
-    audit log (`get` in that case); authorization requires it in addition.
+    method, because GET opens a WebSocket, and a user who may only read must not get a shell. The same applies to the
+    `_KUBELET_STREAMS` below `nodes/NAME/proxy`. `request_verb` is the verb in a kube-apiserver's own RequestInfo and
+    audit log (`get` for a WebSocket); authorization requires it in addition.
     """
 
     __slots__ = (

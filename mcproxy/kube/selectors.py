@@ -241,7 +241,7 @@ class FieldTerm(NamedTuple):
 def parse_field_selector(text: str) -> tuple[FieldTerm, ...]:
     """Parse a fieldSelector; no term selects everything. Raises StatusError 400 with Kubernetes' message.
 
-    Which fields a resource has is not checked here.
+    This function does not check which fields a resource has.
     """
     return tuple(_field_term(term, text) for term in sorted(_split_terms(text)) if term)
 

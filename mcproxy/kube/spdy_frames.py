@@ -129,7 +129,7 @@ class SpdySession:
         self._deflate = zlib.compressobj(9, zlib.DEFLATED, 15, 8, zlib.Z_DEFAULT_STRATEGY, DICTIONARY)
 
     def feed(self, data: bytes) -> Iterator[Event]:
-        """Return the events that these bytes complete, and the received part of a payload.
+        """Yield the events that these bytes complete, and the received part of a DATA frame's payload.
 
         Raises SpdyError for bytes that are not frames. Empty DATA frames without FIN make no event.
         """

@@ -37,7 +37,7 @@ REASONS = {
 # The characters that Go's encoder escapes; they can occur only in strings.
 _GO_ESCAPES = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
 
-_NOT_PLAIN = re.compile(r"[^\n -~]")  # in YAML some of these are line breaks, or not allowed
+_NOT_PLAIN = re.compile(r"[^\n -~]")  # some of these characters are line breaks in YAML, others are not allowed
 
 HeaderList = tuple[tuple[bytes, bytes], ...]
 

@@ -12,12 +12,12 @@ from typing import Any, Final
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _MOST_INFLATED: Final = 4 * 1024 * 1024
-"""Maximum of decompressed bytes of a piece of a body. No watch has a larger member; such a member is not followed."""
+"""Maximum of bytes that one received piece of a body inflates to. A watch that exceeds it is not followed any more."""
 _STEP: Final = 64 * 1024
 
 
 class EventBoundary:
-    """Follows the bytes of one watch. `clean`: whether they end at the boundary of an event."""
+    """Follows the bytes of one watch. `clean`: whether the bytes passed until now end at the boundary of an event."""
 
     __slots__ = ("_binary", "_head", "_member", "_remaining", "_unknown", "_zipped", "clean")
 

@@ -21,7 +21,7 @@ MAX_DEPTH = 100
 MAX_EVENTS = 5000
 """Maximum of events of one text: a key or value is one event, a list or mapping two. Each takes 2 to 3 us."""
 
-# typeshed's types of these have the marks of only one of the two parsers.
+# Any, because typeshed's types of these nodes have the marks of only one of the two parsers (PyYAML's and libyaml's).
 _SCALAR: Any = yaml.ScalarNode
 _MAPPING: Any = yaml.MappingNode
 _SEQUENCE: Any = yaml.SequenceNode

@@ -135,7 +135,7 @@ def listen(bind: Bind, sock: socket.socket) -> None:
 
 @contextlib.contextmanager
 def _sharing_port(sockets: Sequence[socket.socket]) -> Iterator[None]:
-    """Set SO_REUSEPORT on sockets during a bind, which needs it. Set for longer, it would let others bind the port."""
+    """Set SO_REUSEPORT on sockets only while another socket is bound, because it lets other processes bind the port."""
     before = [(sock, bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT))) for sock in sockets]
     for sock in sockets:
         _set_share_port(sock, True)

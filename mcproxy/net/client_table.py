@@ -16,7 +16,7 @@ from typing import Generic, Protocol, TypeVar
 from twisted.internet.interfaces import IAddress
 
 UNIX = "unix:"
-UNKNOWN = ""  # before the PROXY header is read
+UNKNOWN = ""  # the client of a connection whose PROXY header is not read yet
 ALL = "*"
 _UNLIMITED = frozenset({UNIX, UNKNOWN})  # exempt from `limits.connectionsPerClient`
 
@@ -152,14 +152,15 @@ class Places(Protocol):
 
 
 class ClientTableOfProcess(ClientTable[C]):
-    """The connections of one of several processes. Limits apply to all processes, so that a check counts at once."""
+    """The connections of one of several processes. Limits apply to all processes, so a check already counts the
+    announced connection."""
 
     __slots__ = ("_ahead", "_places")
 
     def __init__(self, places: Places) -> None:
         super().__init__()
         self._places = places
-        self._ahead: list[str] = []  # already counted for the announced connection
+        self._ahead: list[str] = []  # clients for which the announced connection is already counted
 
     def add(self, client: str, connection: C) -> None:
         super().add(client, connection)

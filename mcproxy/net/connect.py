@@ -132,8 +132,8 @@ class _Attempt:
             stream = await self._start_tls(sock, name, tls, alpn)
         except BaseException:
             sock.close()
-            if len(addresses) > 1:  # it can accept connections, but hang or be another server: the next attempt starts
-                SILENT.note(address, self.reactor.seconds())  # with another address
+            if len(addresses) > 1:  # the peer can hang or be another server, although it accepts connections
+                SILENT.note(address, self.reactor.seconds())  # so the next connection starts with another address
             raise
         stream.attach(protocol)
 
@@ -195,7 +195,7 @@ class _Attempt:
         now = self.reactor.seconds()
         connection = SSL.Connection(tls.context, sock)
         connection.set_connect_state()
-        if alpn != (HTTP1_1,):  # the default of every context
+        if alpn != (HTTP1_1,):  # (HTTP1_1,) is the default of every context
             connection.set_alpn_protos(list(alpn))
         if not is_ip(server_name):
             connection.set_tlsext_host_name(_sni(server_name))

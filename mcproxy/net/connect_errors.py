@@ -40,8 +40,8 @@ _UNTRUSTED = (
 class ConnectError(Exception):
     """A connection failed before the protocol sent anything.
 
-    `cause` is a `causes.Cause` if it has a code. `recorded` is whether the endpoint has counted the failure, which is
-    counted once, although several requests can have waited for the connection.
+    `cause` is a `causes.Cause` if it has a code. `recorded` is whether the endpoint has counted the failure. A failure
+    is counted once, although several requests can have waited for the connection.
     """
 
     def __init__(self, cause: str) -> None:
@@ -102,7 +102,7 @@ def untrusted(where: str, reason: str) -> TLSError:
 def tls_reason(error: BaseException) -> str:
     """Return the reasons in OpenSSL's error queue, or the system's error, as one line.
 
-    It is for logs only, because a peer can choose a part of it.
+    The text is for logs only, because a peer can choose a part of it.
     """
     if isinstance(error, SSL.SysCallError):
         number = error.args[0] if error.args else -1

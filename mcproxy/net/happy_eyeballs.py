@@ -3,7 +3,8 @@
 The addresses are tried in the resolver's order, with alternating families (section 4). The next attempt begins after a
 failure, or after DELAY without an answer (section 5). Earlier attempts continue; the first connection wins, and the
 others are cancelled. An address that was silent while a later one answered is tried last for MEMORY seconds, so that
-other connections do not wait for it. A refusing address is not remembered, since it costs no time and can recover soon.
+other connections do not wait for it. An address that refuses a connection is not remembered, since the refusal costs no
+time and the server can recover soon.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A listening address and its connections.
 
-A new connection is counted by its client. Its PROXY header, if required, is read, and its TLS handshake completed
-(`pending_connection`); then it gets a protocol. At a limit, an idle connection is closed to make room for a new one.
+A new connection is counted by its client. Then its PROXY header (if required) is read, and its TLS handshake is
+completed (`pending_connection`). Then it gets a protocol. At a limit, an idle connection is closed to make room for a
+new one.
 
 The settings that a reload can change (certificates, limits) are a frozen `ListenerSettings`. A connection keeps its
 settings.
@@ -123,7 +124,7 @@ class Listener:
         return tuple(self._sockets)
 
     def use(self, sockets: Sequence[socket.socket]) -> None:
-        """Accept from these sockets of the same address. Close the former ones, whose queues other processes accept."""
+        """Accept from these sockets of the same address. Close the former ones: other processes accept their queues."""
         self.release()
         self._sockets = list(sockets)
         self.start_accepting()

@@ -52,7 +52,7 @@ class ListenerSettings:
 log = Logger(__name__)
 
 _GONE = frozenset({"the peer closed the connection", "connection reset by peer", "broken pipe"})
-"""Reasons of handshakes that the peer ended silently."""
+"""Error texts of a handshake that mean that the peer has ended the connection silently."""
 
 
 class PendingOwner(Protocol):

@@ -39,8 +39,8 @@ class LeanEpollReactor(epollreactor.EPollReactor):
     `end_of_turn` collects streams with coalesced writes or a protocol to flush. Their `end_turn` is called after all
     ready selectables have been called, before the reactor waits again.
 
-    It measures its turns (iterations), each from the end of a wait to the next wait: a timer or request that becomes
-    ready meanwhile waits at most for that time. Reading the clock twice takes 0.1 µs, so every turn is measured.
+    It measures its turns (iterations), each from the end of a wait to the next wait. A timer or request that becomes
+    ready during a turn waits at most for that time. Reading the clock twice takes 0.1 µs, so every turn is measured.
 
     Twisted's reactors use the time of day: setting the clock forward would end every timeout at once, and setting it
     back would delay all timers by as much. Here timers use CLOCK_MONOTONIC, which is the same for all processes of the
@@ -71,7 +71,7 @@ class LeanEpollReactor(epollreactor.EPollReactor):
             self._selectables[fd] = reader
 
     def _end_turn(self) -> None:
-        # A failing send closes its connection, which can write to another stream, which is appended to the list.
+        # A failing send closes its connection. The protocol can then write to another stream, which joins this list.
         turn = self.end_of_turn
         for stream in turn:
             try:
@@ -96,7 +96,7 @@ class LeanEpollReactor(epollreactor.EPollReactor):
         for fd, event in ready:
             selectable = selectables.get(fd)
             if selectable is None:
-                continue  # another selectable has closed it in this loop
+                continue  # another selectable has closed this one in this loop
             if event == _IN:
                 try:
                     why = selectable.doRead()

@@ -5,8 +5,8 @@ program. That function blocks, for 30 s if the name server is dead. So it runs i
 pool, which has other work. Concurrent requests for a name share one look-up.
 
 While a name server fails or is slow, the last known addresses stay in use, so that a reachable cluster is not lost.
-The answer that a name does not exist ends their use, because the address can belong to another host by then. An answer
-is used for `FRESH` seconds, after which a changed name takes effect.
+The answer that a name does not exist ends their use, because the addresses can belong to other hosts by then. An answer
+is used for `FRESH` seconds. Then a change of the name's addresses takes effect.
 """
 
 from __future__ import annotations

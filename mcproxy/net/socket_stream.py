@@ -421,7 +421,7 @@ class SocketStream(metaclass=ABCMeta):
                 self._close(_DONE)
             else:
                 half.readConnectionLost()
-                if bool(self._write_ended):  # it can have ended its side just now; bool() resets mypy
+                if bool(self._write_ended):  # the protocol can have ended its side in this call; bool() resets mypy
                     self._close_soon(_DONE)
 
     # -- closing ---------------------------------------------------------------------------------------------

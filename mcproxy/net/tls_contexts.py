@@ -136,7 +136,7 @@ def client_context(ca_pem: bytes | None, certificate: tuple[bytes, bytes] | None
     """Create a context for outgoing connections.
 
     `ca_pem`: the trusted CAs, None for the system's. Each certificate is a trust anchor, even if it is not self-signed.
-    Of two with one name, the one whose key verifies the signature is used. `certificate`: our own (chain, key), both
+    Of two CAs with one name, the CA whose key verifies the signature is used. `certificate`: our own (chain, key), both
     PEM. `verify` False accepts any chain (insecureSkipVerify). `net.connect` checks the name. Raises PairError for an
     invalid pair, ValueError for unparsable CAs.
     """
@@ -205,7 +205,7 @@ def _other_path(anchors: TrustAnchors, connection: SSL.Connection) -> str:
                 return ""
             except PathError as error:
                 refusal = refusal or error.cause
-    except (ValueError, x509.InvalidVersion, UnsupportedAlgorithm):  # which OpenSSL can parse
+    except (ValueError, x509.InvalidVersion, UnsupportedAlgorithm):  # raised for certificates that only OpenSSL parses
         pass
     return refusal or verify_reason(_CODES.ERR_CERT_SIGNATURE_FAILURE)
 

@@ -177,7 +177,7 @@ class TLSStream(SocketStream):
             return
         why = tls_reason(error)
         log.debug("a TLS connection ended in an error", event="connection_tls_failed", cause=why)
-        self._write_ended = True  # after a fatal error, close_notify must not be sent either
+        self._write_ended = True  # after a fatal error, neither data nor close_notify may be sent
         self._close(failure(ConnectionLost(why)))
 
     def doWrite(self) -> None:
@@ -187,7 +187,7 @@ class TLSStream(SocketStream):
                 self.doRead()
         super().doWrite()
         if self._write_wants_read:
-            self._stop_writing()  # a writable socket would be polled in a loop
+            self._stop_writing()  # otherwise the reactor would call again at once, because the socket is writable
 
     def _shut(self) -> bool:
         assert self._tls is not None

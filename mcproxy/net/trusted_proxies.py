@@ -1,4 +1,4 @@
-"""The peers whose word about the client is believed: `trustedProxies` of a listener, `from` of the PROXY protocol."""
+"""Decides which peers are trusted to report the client's address: `trustedProxies` and the PROXY protocol's `from`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mcproxy.config.model import IPNetwork
 
 
 def is_trusted(address: str, networks: Sequence[IPNetwork]) -> bool:
-    """Return whether an IP address (with or without a zone) is in one of the networks; a malformed one is in none."""
+    """Return whether an IP address (with or without a zone) is in a network; false for a malformed address."""
     if not networks:
         return False
     try:

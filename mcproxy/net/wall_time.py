@@ -4,7 +4,7 @@ A reactor's `seconds()` counts evenly from an arbitrary start (CLOCK_MONOTONIC),
 not depend on the time of day. Times that are exchanged with other systems (the expiry of a token or a certificate, a
 Date field, an object's age) use the time of day.
 
-The two cannot be confused: a reactor without `wall_seconds` is an error at once, and code that writes a date takes
+The two clocks cannot be confused. A reactor without `wall_seconds` is an error at once. Code that writes a date takes
 `WallSeconds`, which mypy distinguishes from the seconds of a reactor.
 """
 

@@ -110,7 +110,7 @@ class AccessLogs(OpenLogs[AccessRecord]):
 
 
 def _rounded(seconds: float) -> float:
-    """Round to microseconds. Less than ten become zero, because JSON would write them like 1e-6."""
+    """Round to microseconds. Times below 10 µs become zero, because JSON would write them like 1e-6."""
     return int(seconds * 1e6) / 1e6 if seconds >= 1e-5 else 0.0
 
 
@@ -191,8 +191,8 @@ def _escape(line: AccessLine) -> None:
 def combined_formatter(process: str = "") -> Formatter:
     """Return a function that formats records in the combined format of Apache and nginx, with further fields.
 
-    They are server (or ingress), cluster, endpoint, reason, total time and endpoint time in seconds, Audit-ID and, with
-    several processes, the name `process` of this one. Tools for the combined format ignore them.
+    These are server (or ingress), cluster, endpoint, reason, total time and endpoint time in seconds, Audit-ID and,
+    with several processes, the name `process` of this process. Tools for the combined format ignore these fields.
     """
     written_by = f" {process}" if process else ""
     seconds = Seconds("%d/%b/%Y:%H:%M:%S +0000")

@@ -27,7 +27,7 @@ class Sketch:
     __slots__ = ("_entries", "_floors", "_kept", "_most", "totals")
 
     def __init__(self, kept: int = _KEPT, most: int = _MOST) -> None:
-        """At `most` names, drop all names that are not among the `kept` largest of any measure."""
+        """When there are `most` names, drop all names that are not among the `kept` largest of any measure."""
         self._kept = kept
         self._most = most
         # The amounts of a name since it was added, and upper bounds of its amounts before.

@@ -1,1 +1,1 @@
-"""Request handling from the request head to the response; `pipeline` runs the steps in order."""
+"""Handles a request to an API server from its head to the response; `pipeline` runs the steps in order."""

@@ -65,7 +65,7 @@ class ClusterOutcomes:
         self._reasons[name] = reason
 
     def check(self) -> None:
-        """If no cluster remains, raise the first cluster's refusal, or the 503 of one that could not be asked."""
+        """If no cluster remains, raise the first refusal with 5xx (no decision was possible), else the first one."""
         if len(self.refusals) < len(self.clusters):
             return
         name = next((name for name in self.clusters if self.refusals[name].code >= 500), next(iter(self.clusters)))
@@ -173,14 +173,14 @@ async def _impersonate(
     backend: AggregateBackend | None,
     outcomes: ClusterOutcomes,
 ) -> None:
-    """Let each cluster decide whether the caller may impersonate the requested user; `backend`: for a read."""
+    """Let each cluster decide whether the caller may impersonate the requested user; `backend` is set for a read."""
     impersonated: list[UserInfo] = []
     authorizer = server.impersonation if backend is None else backend.read_impersonation
 
     async def decide(name: str) -> None:
         cluster = outcomes.clusters[name]
         if cluster.config.identity is UpstreamIdentity.PASSTHROUGH and not server.authenticates:
-            return  # only the cluster knows the user, so it decides
+            return  # only the cluster knows the caller, so it decides itself
         try:
             real = outcomes.users[name]
             user = await impersonated_user(

@@ -55,7 +55,7 @@ Decide = Callable[[], "Coroutine[Deferred[Any], Any, tuple[AggregateBackend, Out
 _SAFE = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # the keeper's
+@mypyc_attr(allow_interpreted_subclasses=True)  # KeeperAggregatedRequest
 class LocalAggregatedRequest:
     """One request to an aggregate that the filters have admitted."""
 
@@ -213,7 +213,7 @@ class LocalAggregatedRequest:
         await subrequest.forward(request, plan, self._users[member], target)
 
     async def hand_to(self, member: str, request: Request) -> None:
-        """Let a member answer another request of the same client, with the user's identity."""
+        """Let a member answer `request`, another request of the same client, with the user's identity."""
         plan = self._plan(member)
         request.permit = await self._permit(member, plan)
         request.user = self._users[member]
@@ -227,7 +227,7 @@ class LocalAggregatedRequest:
         self._request.begin_session()
 
     async def while_connected(self, waiting: Deferred[T]) -> T:
-        return await waiting  # the pipeline cancels the whole handling, including this wait
+        return await waiting  # if the client disconnects, the pipeline cancels the whole handling, with this wait
 
     def _plan(self, member: str) -> Plan:
         """Return the plan for requests to a member. Raises StatusError if this request may not touch it."""

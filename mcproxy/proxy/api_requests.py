@@ -20,7 +20,7 @@ class APIRequestsInFlight(RequestsInFlight[Request]):
     __slots__ = ()
 
     def endpoint_out(self, endpoint: Endpoint) -> None:
-        """Tell the requests that were sent to `endpoint` that it went out (`upstream_context.UpstreamContext`)."""
+        """Notify the requests that were sent to `endpoint` that it became unavailable (see `UpstreamContext`)."""
         for request in self.select(lambda request: request.endpoint is endpoint):
             if request.upstream is not None:
                 request.upstream.endpoint_out()

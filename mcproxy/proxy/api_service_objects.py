@@ -1,8 +1,9 @@
-"""/apis/apiregistration.k8s.io/v1/apiservices of a server with API services: its own objects over its backend's.
+"""Serves /apis/apiregistration.k8s.io/v1/apiservices of a server with API services: its own APIService objects, and
+those of its backend with other names.
 
-The backend is asked with the client's identity, on the path of the client's own request. So its refusal is the answer,
-and users whom the backend refuses do not see the server's own objects ("ours"). If the backend lacks the resource, only
-our objects exist. Requests that do not concern them (other names, creates) are not handled here.
+The proxy queries the backend with the client's identity, on the path of the client's own request. So the backend's
+refusal is the answer, and users whom it refuses do not see the server's own objects ("ours"). If the backend lacks the
+resource, only our objects exist. Requests that do not concern our objects (other names, creates) are not handled here.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class _Object(msgspec.Struct):
 class APIServiceObjects:
     """The APIService objects of one server, under one Runtime."""
 
-    home = ""  # the whole backend is asked
+    home = ""  # requests to the backend go to the whole backend, not to one cluster
 
     def __init__(self, server: model.Server, known: Availability, clock: IReactorTime) -> None:
         self._server = server.name
@@ -97,7 +98,9 @@ class APIServiceObjects:
         return info.name in self._services and info.subresource in ("", "status") and info.verb in ("get", *_WRITES)
 
     async def serve(self, request: Request, info: RequestInfo, target: bytes, handle: subrequest.Handle) -> None:
-        """Answer a request that `takes` accepts; `handle` asks the backend. Raises StatusError, and CancelledError."""
+        """Answer a request that `takes` accepts; `handle` sends requests to the backend.
+
+        Raises StatusError, and CancelledError."""
         backend = _Backend(request, handle)
         if info.verb in _WRITES:
             await self._write(request, info, target, backend)
@@ -114,7 +117,7 @@ class APIServiceObjects:
         accept = (request.exchange.head.header(b"accept") or b"").decode("latin-1")
         form = _form(media_types.negotiate(accept, list_of=(GROUP, KIND)), query)
         asked = {name: query[name] for name in _PARAMETERS if name in query}
-        # A list without `limit` may be answered to one with it ("servers may choose not to support the limit").
+        # The answer ignores the client's `limit`. Kubernetes: "servers may choose not to support the limit".
         response = await backend.get(COLLECTION, asked, _accept(form))
         maker = self._maker(request, form)
         ours = [] if options.continue_token else self._selected(options)
@@ -275,7 +278,7 @@ class APIServiceObjects:
 
 
 class _Backend:
-    """Asks the backend on behalf of a request's client."""
+    """Sends requests to the backend on behalf of a request's client."""
 
     def __init__(self, request: Request, handle: subrequest.Handle) -> None:
         self._request = request

@@ -26,7 +26,7 @@ _BOOKMARK = 60.0  # seconds between two bookmarks without a backend
 
 
 class APIServiceWatch(BackendWatch):
-    """One watch."""
+    """The watch of one client."""
 
     def __init__(
         self,

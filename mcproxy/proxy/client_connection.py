@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from mcproxy.http.exchange import Exchange, ServerConnection
     from mcproxy.proxy.routes import VirtualServer
 
-#: Maximum bytes of one kept header block, by which a connection recognizes equal requests, and of all kept blocks.
+#: Maximum bytes of one cached header block, and of all cached blocks of a connection. Requests with an equal block have
+#: the same cached results.
 _MAX_KEPT_FIELDS = 4096
 _MAX_KEPT = 32 * 1024
 
@@ -87,11 +88,11 @@ class ClientConnectionInfo:
         self.trusted = is_trusted(self.address, trusted_proxies)
         self.scheme = "https" if transport.is_tls else "http"
         self._scheme = self.scheme.encode()
-        #: the client's certificate, verified again under each Runtime (None without one)
+        #: the client's certificate, verified again under each Runtime; without TLS: None
         self.peer = TLSPeer.of(transport) if transport.is_tls else None
         #: the audit log's cached part for requests with the same block of fields as the last request
         self.audited: tuple[object, Any, Any] | None = None
-        self.foreign_host = False  # see identity.cross_site
+        self.foreign_host = False  # Host of a plain-text request is no known and no local name (identity.cross_site)
         self._host = b""
         self._forwarded = b""
         self._server: VirtualServer | None = None

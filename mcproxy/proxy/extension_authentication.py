@@ -1,8 +1,9 @@
 """Answers requests for the ConfigMap by which API servers learn the trusted front proxies (server with API services).
 
-The backend (of an aggregate: the primary, else the first member) is asked with the client's identity, so its refusal is
-the answer. Gets, lists and watches of only this object are answered here. Lists of more objects, and Tables (without
-data), show the backend's object. If a reload changes our data, watches end, and resuming clients get the object again.
+The proxy queries the backend (of an aggregate: the primary, else the first member) with the client's identity, so the
+backend's refusal is the answer. Gets, lists and watches of only this object are answered here. Lists of more objects,
+and Tables (without data), show the backend's object. If a reload changes our data, watches end, and resuming clients
+get the object again.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ class ExtensionAuthentication:
         return info.verb in _WRITES or (info.verb in _READS and b"as=" not in (head.header(b"accept") or b""))
 
     async def serve(self, request: Request, info: RequestInfo, target: bytes, handle: subrequest.Handle) -> None:
-        """Answer a request that `takes` accepts; `handle` asks the backend. Raises StatusError, and CancelledError."""
+        """Answer a request that `takes` accepts; `handle` sends requests to the backend.
+
+        Raises StatusError, and CancelledError."""
         if info.verb in _WRITES:
             raise StatusError(
                 403,

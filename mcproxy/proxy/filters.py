@@ -112,7 +112,7 @@ def _token_decides(server: VirtualServer, cluster: Cluster | None) -> bool:
 async def impersonate(request: Request, server: VirtualServer, cluster: Cluster, target: bytes) -> None:
     """Let the request run as the requested user, if the client may impersonate that user. Raises StatusError."""
     if cluster.config.identity is UpstreamIdentity.PASSTHROUGH and not server.authenticates:
-        return  # only the cluster knows the user, so it decides
+        return  # only the cluster knows the caller, so it decides itself
     authority = _authority(request, cluster)
     real = _user_for(request, authority)
     wanted = impersonated_user(request, server.impersonation, cluster, real, target=target, authority=authority)

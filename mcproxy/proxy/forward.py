@@ -63,7 +63,6 @@ class Forward(ResponseRelay):
 
     __slots__ = (
         "_alone",
-        "_apart",
         "_authorization",
         "_balancer",
         "_cluster",
@@ -71,6 +70,7 @@ class Forward(ResponseRelay):
         "_http1",
         "_impersonation_retried",
         "_names",
+        "_own_connection",
         "_picked",
         "_renewed",
         "_repeated",
@@ -93,10 +93,10 @@ class Forward(ResponseRelay):
         headers, server = request.identity_headers, request.server
         assert server is not None
         self._names: UpstreamIdentityHeaders | None = None
-        self._alone: UserInfo | None = None  # the user, if perhaps only its name may be sent
-        self._apart = False  # on its own connection, which a kube-apiserver would end with GOAWAY
+        self._alone: UserInfo | None = None  # the user for a cluster that possibly gets only the user's name
+        self._own_connection = False  # whether to use a separate connection, which a kube-apiserver can end with GOAWAY
         if identity is UpstreamIdentity.PASSTHROUGH:
-            self._apart = self._is_unknown()
+            self._own_connection = self._is_unknown()
             self._user_fields = headers.passed_through(
                 authenticates=server.authenticates, by_token=request.caller.by_token
             )
@@ -104,10 +104,10 @@ class Forward(ResponseRelay):
             self._names = server.upstream_headers[cluster.name]
             told = user or request.user
             self._user_fields = self._names.headers_for(told)
-            if not (request.impersonates and (told.uid or told.extra)):  # the client requested these
+            if not (request.impersonates and (told.uid or told.extra)):  # uid and extra that the client requested
                 self._alone = self._names.alone(told)
             if identity is UpstreamIdentity.REQUEST_HEADER:
-                self._apart = request.user.name == ANONYMOUS_NAME or UNAUTHENTICATED in request.user.groups
+                self._own_connection = request.user.name == ANONYMOUS_NAME or UNAUTHENTICATED in request.user.groups
         self._uses_own_credential = identity in _WITH_OWN_CREDENTIAL
         self._authorization: bytes | None = None
         self._fresh = False  # the connection was opened for this request
@@ -151,7 +151,7 @@ class Forward(ResponseRelay):
             return None
         info = self._request.info
         lasting = info is not None and info.long_running
-        stream = endpoint.pool.take(lasting=lasting, upgrade=self._http1, apart=self._apart)
+        stream = endpoint.pool.take(lasting=lasting, upgrade=self._http1, apart=self._own_connection)
         if stream is None:
             self._picked = endpoint
             return self._send_when_ready()
@@ -181,13 +181,13 @@ class Forward(ResponseRelay):
             if endpoint is None:
                 self._no_endpoint()
                 return
-            # If one idle connection was dead, others may be dead, too: the second attempt uses a new connection.
+            # If one idle connection was dead, others can be dead, too. So the second attempt uses a new connection.
             stream = None
             if not self._repeated:
-                stream = endpoint.pool.take(lasting=lasting, upgrade=self._http1, apart=self._apart)
+                stream = endpoint.pool.take(lasting=lasting, upgrade=self._http1, apart=self._own_connection)
             self._fresh = stream is None
             if stream is None:
-                opening = endpoint.open(lasting=lasting, upgrade=self._http1, apart=self._apart)
+                opening = endpoint.open(lasting=lasting, upgrade=self._http1, apart=self._own_connection)
                 try:
                     stream = await while_connected(request, opening)
                 except ConnectError as problem:
@@ -221,7 +221,7 @@ class Forward(ResponseRelay):
     def _last_resort(self) -> Endpoint | None:
         """Return an unavailable endpoint that may still serve, if no endpoint is ready.
 
-        It is not for requests that have waited for a connection or were sent twice: they would multiply the load.
+        None for a request that has waited for a connection or was sent before: such requests would multiply the load.
         """
         request = self._request
         if request.attempts > 1 or self._exchange.connection.seconds() >= request.sent_at + TRIAL_SECONDS:
@@ -468,7 +468,7 @@ def _needs_http1(head: RequestHead) -> bool:
 def response_timeout(info: RequestInfo | None, target: bytes, usual: float) -> float:
     """Return the maximum seconds until the response's first byte; 0: no limit, for long-running requests.
 
-    A request with an Upgrade header has the time of a short request until the cluster answers.
+    A request with an Upgrade header has the limit of a short request until the cluster answers.
 
     `target` is the target for the cluster; `timeout` in its query takes precedence over `usual`.
     """

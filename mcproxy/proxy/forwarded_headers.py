@@ -1,4 +1,4 @@
-"""X-Forwarded-For, X-Forwarded-Proto and X-Forwarded-Host of requests to API servers. Pure.
+"""Makes X-Forwarded-For, X-Forwarded-Proto and X-Forwarded-Host for requests to API servers. Pure.
 
 Only a trusted proxy's values are kept, and the trusted proxy's own address is appended to the list. The values of other
 clients are replaced (`identity.client_identity_headers` removes them with all other fields about the origin).
@@ -26,7 +26,7 @@ def forwarded_block(chain: bytes, scheme: bytes, host: bytes) -> bytes:
 def forwarded_through(head: RequestHead, proxy_address: str, scheme: bytes) -> bytes:
     """Return the three fields for the request of a trusted proxy, as a block.
 
-    `scheme`, that of the proxy's connection, and its Host replace missing X-Forwarded-Proto and X-Forwarded-Host.
+    The connection's `scheme` replaces a missing X-Forwarded-Proto, and its Host a missing X-Forwarded-Host.
     """
     chain = [value for name, value in split_fields(head.fields) if name == b"x-forwarded-for"]
     return forwarded_block(

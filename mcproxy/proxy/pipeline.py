@@ -1,4 +1,4 @@
-"""The steps of a request, in order.
+"""Handles a request to a virtual API server: the steps, in order.
 
     connection (TLS, SNI) -> request head -> virtual server -> authentication -> cluster and request info
       -> impersonation -> dispatch policy -> flow control -> authorization -> forwarding -> response, record
@@ -136,7 +136,7 @@ class Pipeline:
             try:
                 cluster, target, service = server.destination(whole)
             except StatusError:
-                waiting = authenticate(request, server, whole)  # do not reveal the clusters without authentication
+                waiting = authenticate(request, server, whole)  # before a 404 shows which clusters exist
                 if waiting is not None:
                     await waiting
                 if await self._answered_probe(request, server, whole):

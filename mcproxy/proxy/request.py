@@ -215,18 +215,18 @@ class Request(RequestInFlight):
         self.tracer = tracer
         self._batch = batch
         self.ended_at = 0.0
-        self.audited = False  # its beginning is in the audit log, or in the batch for it
+        self.audited = False  # its beginning is in the audit log, or in the batch for the audit log
         self.addresses: tuple[str, ...] | None = None  # source addresses from a trusted proxy
         self.trail: object = None  # its state in the audit log
         self.span: Span | None = None
-        if exchange.handler_state is not None:  # a reload has restarted it: its earlier Request left these
+        if exchange.handler_state is not None:  # the request was restarted: its earlier Request left these values
             self.trail, self.span = cast("tuple[object, Span | None]", exchange.handler_state)
         self.refusal: StatusError | None = None  # the proxy's own refusal
         self.decision: Decision | None = None  # the decision of the server's authorizer
         self.sessions: SessionRegistry | None = None  # the registry that limits its duration, if it is a session
         self.sent_at = 0.0  # when an endpoint was first chosen for it
         self.answered_at = 0.0  # when the endpoint's response had arrived
-        self.upstream_status = 0  # of that response
+        self.upstream_status = 0  # the status of the endpoint's response
         self.attempts = 0  # times that it was sent to an endpoint
         self.recorders = recorders
         self._in_flight = in_flight
@@ -370,9 +370,9 @@ class Request(RequestInFlight):
     def restart(self, body: list[bytes] | None = None) -> bool:
         """Handle the request from its beginning with the configuration in force; `body` is the part that was read.
 
-        It is for a request without an endpoint in its replaced configuration: the new one may authorize it differently
-        or send it to another cluster. If the request began with the configuration in force, or if a response has begun,
-        do nothing and return False.
+        This is for a request that has no endpoint in its replaced configuration. The new configuration may authorize it
+        differently or send it to another cluster. If the request began with the configuration in force, or if a
+        response has begun, do nothing and return False.
         """
         exchange = self.exchange
         handle = exchange.connection.factory.handle
@@ -381,7 +381,7 @@ class Request(RequestInFlight):
         waiting, self.waiting = self.waiting, None
         if waiting is not None:
             waiting.cancel()
-            if bool(exchange.ended):  # the cancellation was answered; bool() resets mypy's type narrowing
+            if bool(exchange.ended):  # cancelling has ended the exchange; bool() resets mypy's type narrowing
                 return True
         exchange.on_done = None
         if self._batch is not None:
@@ -421,7 +421,7 @@ class Request(RequestInFlight):
         """Note that the response to a long-running request has begun."""
         if self.auditor is not None:
             if self._batch is not None:
-                self._batch.flush()  # so that its audit trail has begun
+                self._batch.flush()  # so that the audit trail of this request has begun
             self.auditor.started(self, self._wall_offset())
         if self.server is not None and self.server.session_registry is not None:
             self.server.session_registry.begin(self)

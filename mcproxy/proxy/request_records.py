@@ -86,7 +86,7 @@ class RequestEvents:
         if cluster is None or cluster.config.identity is not UpstreamIdentity.PROXY:
             return
         if info is None or "proxy" in (info.verb, info.subresource):
-            return  # another server answered, perhaps a tenant's
+            return  # a server below `proxy` answered, perhaps a tenant's server
         subject = ("credential refused", cluster.name)
         if self._once.allows(subject, request.ended_at):
             log.warn(
@@ -295,7 +295,7 @@ def _record_of_metrics(request: Request) -> AccessRecord:
 
 
 def _refused_credential(request: Request) -> str:
-    """Return the kind of the credential that no authenticator has accepted; "" if no authenticator was asked."""
+    """Return the kind of the credential that no authenticator has accepted; "" if authentication has not failed."""
     if request.reason not in ("unauthenticated", "authenticator_unavailable"):
         return ""
     return presented_credential(request.identity_headers, request.client.peer)

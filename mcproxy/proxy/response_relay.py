@@ -3,8 +3,8 @@
 `ResponseRelay` is the sink of the upstream's response and the handler of the client's exchange. Everything about the
 sending of the request is in its subclass (`forward`).
 
-The HTTP engines call it while they process input. An exception would end the connection, which other requests share
-over HTTP/2. So each of these methods handles its own exceptions (`_broken`).
+The HTTP engines call its methods while they process input. An exception would end the connection, which other requests
+share over HTTP/2. So each of these methods handles its own exceptions (`_broken`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Serves the review APIs for API servers that delegate authentication and authorization to a server: answers some
 reviews itself, and forwards the others to the backend.
 
-The client has already been authenticated, admitted and authorized. Then the backend is asked for the client's right to
-create reviews, and only then the body is read.
+The client has already been authenticated, admitted and authorized. Then the backend decides whether the client may
+create reviews. The body is read only after this decision.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mcproxy.proxy.request import Request
 
 TOTAL, SHARE = 16 * 1024 * 1024, 4 * 1024 * 1024
-"""Maximum bytes of held bodies, in total and of one user."""
+"""Maximum bytes of bodies in memory, in total and of one user."""
 
 #: The client's header fields about its own connection, or about its request's framing.
 _NOT_PASSED = frozenset(
@@ -56,7 +56,7 @@ class ReviewAPI:
         self._reviewer = reviewer
         self._bodies = bodies
         self._clock = clock
-        #: the cluster that gets the reviews that are not answered here
+        #: the cluster to which reviews go that are not answered here
         self.home = reviewer.home
 
     def kind_of(self, info: RequestInfo) -> ReviewKind | None:
@@ -121,7 +121,7 @@ class ReviewAPI:
         exchange.answer(201, request.own_fields(b"Content-Type: %b\r\n" % media_type.encode()), answer)
 
     async def _status(self, request: Request, kind: ReviewKind, spec: JSONDict, namespace: str) -> JSONDict | None:
-        """Return the status of a review; None if the backend must be asked. Raises StatusError (503)."""
+        """Return the status of a review; None if the backend must answer the review. Raises StatusError (503)."""
         if kind is TOKEN_REVIEW:
             token = review_body.token_review(spec)
             if token is None:

@@ -1,8 +1,9 @@
-"""/healthz, /livez and /readyz at the root of a server with several clusters or with API services.
+"""Answers /healthz, /livez and /readyz at the root of a server with several clusters or with API services.
 
-They show the proxy's own view of the server, in the form of a kube-apiserver (`kube.healthz`); `?verbose` lists every
-cluster and API service. Liveness needs no cluster. Readiness of a server with several clusters needs one ready cluster,
-but no API service. An aggregate answers for its members itself, and the checks of API services are added to its answer.
+The answers show the proxy's own view of the server, in the form of a kube-apiserver (`kube.healthz`). `?verbose` lists
+every cluster and API service. Liveness needs no cluster. Readiness of a server with several clusters needs one ready
+cluster, but no API service. An aggregate answers for its members itself, and the checks of API services are added to
+its answer.
 """
 
 from __future__ import annotations

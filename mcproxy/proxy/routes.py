@@ -65,7 +65,7 @@ class OwnObjects(Protocol):
     """
 
     home: str
-    """The cluster of an aggregate that is asked for the backend's objects; "": the whole aggregate."""
+    """The cluster of an aggregate that gets requests for the backend's objects; "": the whole aggregate."""
 
     def takes(self, info: RequestInfo, head: RequestHead) -> bool:
         """Whether this handler answers a request."""
@@ -154,7 +154,7 @@ class VirtualServer:
         """`clusters` and `upstream_headers` are by name and have every cluster of the configuration.
 
         `aggregate` is set for a server with such a backend. `availability` has the conditions of API services.
-        `masters_grants` decide, by authorizing cluster, whether API services learn that a user is in system:masters.
+        `masters_grants` has, by authorizing cluster, the decisions whether API services get the group system:masters.
         `review_api` answers API servers' reviews, `own_objects` answer requests for the server's own objects.
         `documents` answer requests for the merged documents of one-cluster backends with API services, by the cluster
         of the request.
@@ -188,7 +188,7 @@ class VirtualServer:
         if config.api_services:
             self.api_services = Registry((each, (clusters[each.cluster], each)) for each in config.api_services)
         self.own_objects = tuple(own_objects)
-        #: for requests to the aggregate: members see the bearer token (`filters.authenticate`)
+        #: whether a member sees the bearer token of a request to the aggregate (`filters.authenticate`)
         self.token_decides = aggregate is not None and any(
             cluster.config.identity is model.UpstreamIdentity.PASSTHROUGH for cluster in aggregate.clusters.values()
         )
@@ -218,7 +218,7 @@ class VirtualServer:
             name, below = cluster_path.split_aggregate(target, self.clusters)
             if name:
                 return self.clusters[name], below, None
-            if services is not None and below is not target:  # another system's path for the whole aggregate
+            if services is not None and below is not target:  # the target had Karmada's prefix for the whole aggregate
                 found = services.find(below)
                 if found is not None:
                     return found[0], without_dropped_pairs(below), found[1]

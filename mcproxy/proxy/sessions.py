@@ -1,4 +1,4 @@
-"""Limits the duration of watches, followed logs and tunnels (`servers[].sessions`).
+"""Limits the duration of sessions: watches, followed logs and tunnels (`servers[].sessions`).
 
 A session is a long-running request whose response has begun. It ends at `maxAge` (up to 10 % earlier, so that sessions
 that began together do not end together). With `endWithCredential` it also ends when its credential is no longer

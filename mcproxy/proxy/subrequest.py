@@ -65,8 +65,8 @@ async def send(
     identity and origin are always the client's. `timeout`, in seconds, is for the whole response, in addition to the
     forwarding path's timeouts. `permit` is released at the end; `limit` is in bytes. Cancelling ends the request.
 
-    Raises StatusError: 502 to 504 if the cluster does not answer, or with more than `limit`. Raises ValueError for a
-    target or fields that would not form exactly one request.
+    Raises StatusError: 502 to 504 if the cluster does not answer, or if its body exceeds `limit`. Raises ValueError for
+    a target or fields that would not form exactly one request.
     """
     finished: Deferred[MemberResponse] = Deferred(lambda _: exchange.cancel())
     try:
@@ -301,7 +301,7 @@ class _MemoryExchange(Exchange):
         """Do nothing: the body is in memory, and the connection to the member buffers sent data."""
 
     def resume_body(self) -> None:
-        """As `pause_body`."""
+        """Do nothing, for the same reasons as `pause_body`."""
 
     def send_interim(self, status: int, reason: bytes, fields: bytes) -> None:
         pass

@@ -64,9 +64,10 @@ def refuse_proxy_unauthorized(request: Request, cluster: Cluster) -> None:
 def missing_impersonation_right(body: bytes) -> str:
     """Return the message of a 403 that refuses the *proxy* the right to impersonate; "" for any other 403.
 
-    Since the proxy removes the client's own Impersonate-*, it can only concern the proxy. The texts are those of
-    kube-apiserver with and without ConstrainedImpersonation (recorded): `users "bob" is forbidden: User "mcproxy"
-    cannot impersonate resource "users" …`, `pods is forbidden: User "mcproxy" cannot impersonate-on:user-info:list …`,
+    Since the proxy removes the client's own Impersonate-*, such a refusal can only concern the proxy. The texts are
+    those of kube-apiserver with and without ConstrainedImpersonation (recorded): `users "bob" is forbidden: User
+    "mcproxy" cannot impersonate resource "users" …`, `pods is forbidden: User "mcproxy" cannot
+    impersonate-on:user-info:list …`,
     and for a non-resource path `forbidden: User "mcproxy" cannot impersonate-on:user-info:get path "/api"`
     (responsewriters.ForbiddenStatusError).
     """
@@ -87,7 +88,9 @@ def can_forge_refusal(info: RequestInfo) -> bool:
 
 
 def refuse_impersonation_not_granted(request: Request, cluster: Cluster, message: str) -> None:
-    """Answer a request that the cluster refused because the proxy itself may not impersonate; `message` is its 403's.
+    """Answer a request that the cluster refused because the proxy itself may not impersonate users.
+
+    `message` is the message of the cluster's 403.
 
     The 403 would mislead the client, since it names another user. Each missing right is logged once, and again only
     after a minute without this failure.

@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 
 class UnreadableObject(ValueError):
-    """An object does not have the fields of its kind; the message is one line."""
+    """Raised for an object that does not match the schema of its kind; the message is one line."""
 
 
 class PortJSON(msgspec.Struct, rename="camel"):

@@ -40,7 +40,7 @@ _BOTH = (FollowedKind.SLICES, FollowedKind.SERVICES)
 MULTICLUSTER = (*_BOTH, FollowedKind.EXPORTS, FollowedKind.IMPORTS)
 """The kinds of objects that make up the services of a clusterset."""
 Scopes = Mapping[str, Mapping[FollowedKind, frozenset[str]]]
-"""By cluster and kind: the namespaces, or `ALL` alone."""
+"""The namespaces that are read or written, by cluster and kind. `ALL` alone stands for every namespace."""
 
 
 def uses_services(config: Config) -> bool:
@@ -60,7 +60,7 @@ def backend_keys_of(config: Config) -> tuple[BackendKey, ...]:
 
 
 def scopes_of(config: Config) -> Scopes:
-    """Return the scopes that a configuration reads."""
+    """Return the kinds and namespaces of each cluster from which a configuration needs objects."""
     found: dict[str, dict[FollowedKind, set[str]]] = {}
 
     def need(clusters: tuple[str, ...], kinds: tuple[FollowedKind, ...], namespace: str) -> None:
@@ -81,7 +81,7 @@ def scopes_of(config: Config) -> Scopes:
 
 
 def written_scopes(config: Config) -> Scopes:
-    """Return the scopes that a configuration writes."""
+    """Return the kinds and namespaces of each cluster to which a configuration writes objects."""
     found: dict[str, dict[FollowedKind, set[str]]] = {}
     for export in config.service_exports:
         for cluster in export.to:

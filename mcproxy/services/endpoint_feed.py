@@ -40,16 +40,17 @@ log = Logger(__name__)
 MAX_SLICES = 1_000
 """Maximum of EndpointSlices read for one Service; further ones are ignored."""
 MAX_READ = 20_000
-"""Maximum of endpoints read for one Service, usable or not; the EndpointSlices that exceed it are ignored."""
+"""Maximum of endpoints read for one Service, usable or not; the EndpointSlice that exceeds it and all later ones (by
+name) are ignored."""
 MAX_CLUSTER_ENDPOINTS = 200_000
 """Maximum of endpoints of all backends of one cluster; further ones are ignored, so that no cluster can fill the memory
 of every process, or the channels between them."""
 TURN = 0.005
 """Seconds of work in one turn."""
 _REST = 10
-"""A Service is computed again no earlier than this multiple of the time that it last took."""
+"""The pause before a Service is computed again, as a multiple of the time that its last computation took."""
 _WORTH_RESTING = 0.001  # seconds; a Service that takes less time is not throttled
-_MAX_REST = 2.0  # seconds
+_MAX_REST = 2.0  # maximum of seconds of that pause
 _LONG = 0.02  # seconds; a recomputation that takes longer throttles all Services of its cluster
 
 
@@ -68,13 +69,13 @@ class EndpointFeed:
         self._clusters_resting: dict[str, float] = {}
         self._read: dict[ClusterServiceKey, dict[str, tuple[CachedObject, Slice | None]]] = {}
         self._inputs: dict[ClusterServiceKey, _Inputs] = {}  # the values in the table were computed from these
-        self._endpoints: Counter[str] = Counter()  # in the table, by cluster
+        self._endpoints: Counter[str] = Counter()  # number of endpoints in the table, by cluster
         self._call: IDelayedCall | None = None
         self._idles = False  # whether all due Services are throttled until `_call`
         self._unsubscribe = caches.subscribe(self)
 
     def update(self, keys: Iterable[BackendKey]) -> None:
-        """Keep exactly these backends in the table. The caller has updated the caches before."""
+        """Keep exactly these backends in the table. The caller must update the caches first."""
         keys = tuple(dict.fromkeys(keys))
         self._backends = by_service(keys)
         self._by_cluster = {}
@@ -102,7 +103,7 @@ class EndpointFeed:
             self._call.cancel()
             self._call = None
 
-    # -- caches.ServiceListener -----------------------------------------------------------------------------------
+    # -- service_caches.ServiceListener ---------------------------------------------------------------------------
 
     def services_changed(self, keys: Collection[ClusterServiceKey]) -> None:
         self._schedule(keys)
@@ -192,7 +193,7 @@ class EndpointFeed:
                 self._put(key, replace(after_loss(self._table.get(key)), problem=problem))
 
     def _objects(self, service: ClusterServiceKey) -> tuple[Service | None, list[Slice], str]:
-        """Return the Service, its slices, and the problem of their objects."""
+        """Return the decoded Service and EndpointSlices, and why some of the objects cannot be used ("": all can)."""
         item = self._caches.get(FollowedKind.SERVICES, service)
         described: Service | None = None
         problem = ""

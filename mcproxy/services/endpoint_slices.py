@@ -19,19 +19,19 @@ from mcproxy.services.api_types import DNS_LABEL, DNS_SUBDOMAIN, MAX_SLICE_ENDPO
 MAX_PORTS = 1000
 """Maximum of ports of one slice or Service."""
 
-_APP_PROTOCOL = re.compile(r"[A-Za-z0-9._/-]{1,317}")  # a label's name, with a prefix or without
+_APP_PROTOCOL = re.compile(r"[A-Za-z0-9._/-]{1,317}")  # a qualified name, as the key of a label
 _ZONE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 
 class SliceEndpoint(NamedTuple):
-    """One endpoint of a slice, whatever its port."""
+    """One endpoint of a slice; all ports of the slice apply to it."""
 
     address: Address
     zone: str | None
     ready: bool
     serving: bool
     terminating: bool
-    pod: str | None = None  # its name, if it is a pod
+    pod: str | None = None  # name of the pod; None if the endpoint is no pod
 
 
 class TCPPort(NamedTuple):
@@ -178,7 +178,7 @@ LOCAL_NETWORKS: tuple[IPNetwork, ...] = (
     IPv4Network("169.254.0.0/16"),
     IPv6Network("::/96"),  # ::1 and IPv4-compatible addresses
     IPv6Network("fe80::/10"),
-    # Metadata services of clouds give credentials to any client on a machine there. Most addresses are link-local.
+    # Metadata services of clouds give credentials to any process on a virtual machine. Most have link-local addresses.
     IPv4Network("100.100.100.200/32"),  # Alibaba Cloud
     IPv4Network("168.63.129.16/32"),  # Azure
     IPv4Network("192.0.0.192/32"),  # Oracle Cloud
@@ -257,4 +257,4 @@ def _within(network: IPNetwork, other: IPNetwork) -> bool:
 
 
 _FIRST_BYTES = {family: _first_bytes(family) for family in (4, 6)}
-"""The first bytes of the addresses in the ranges. They rule out most addresses of pods with one comparison."""
+"""The first bytes of the addresses in the forbidden ranges; most pod addresses pass the check by their first byte."""

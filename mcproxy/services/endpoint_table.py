@@ -37,7 +37,7 @@ class ClusterServiceKey(NamedTuple):
 
 
 class BackendKey(NamedTuple):
-    """One port of a Service of one cluster, and the addresses that may be used (`allowed`: `AllowedAddresses`)."""
+    """One port of a Service of one cluster, and the addresses that mcproxy can use (`allowed`: `AllowedAddresses`)."""
 
     cluster: str
     namespace: str
@@ -167,7 +167,7 @@ def _states(
 
 
 def _of_one_family(found: dict[_At, PodEndpoint], families: Sequence[int], *, only: bool) -> dict[_At, PodEndpoint]:
-    """Return the endpoints of one IP family, sorted, because a dual-stack pod has an endpoint in both families.
+    """Return the sorted endpoints of one IP family: a dual-stack pod has an endpoint in each family, but counts once.
 
     The family is the first of `families` with endpoints, else IPv4. `only`: use no family outside of `families`.
     """

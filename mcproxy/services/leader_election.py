@@ -47,7 +47,7 @@ class Election:
     """The state of one candidate: the last observed Lease, and the end of the time in which the candidate may write."""
 
     def __init__(self, identity: str, now: Callable[[], float]) -> None:
-        """`identity`: differs from the identity of any other candidate, and of earlier processes of this one.
+        """`identity`: unique among all candidates, including earlier processes of the same candidate.
 
         `now`: seconds of a clock that continues while the machine sleeps, and cannot be set.
         """
@@ -196,7 +196,7 @@ class LeaderElector:
         try:
             await self._api.update(*freed, RELEASE_TIMEOUT)
         except (LeaseConflictError, LeaseUnavailableError):
-            pass  # it expires
+            pass  # the Lease expires by itself
         else:
             log.info(
                 "lease released: other replicas may write to the cluster", event="lease_released", cluster=self.cluster

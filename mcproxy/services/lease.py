@@ -213,7 +213,7 @@ class LeaseLock:
         """Send a request to the endpoints in turn until one answers, all within `timeout`."""
         cluster = self._cluster()
         deadline = self._clock.seconds() + timeout
-        share = timeout if len(cluster.endpoints) == 1 else timeout / 2  # for an endpoint that hangs
+        share = timeout if len(cluster.endpoints) == 1 else timeout / 2  # leaves time if the first endpoint hangs
         tried: list[Endpoint] = []
         failure: LeaseUnavailableError | None = None
         while True:
@@ -240,7 +240,7 @@ class LeaseLock:
             except ControlError as error:
                 failure = LeaseUnavailableError(error.cause, remedy(error.cause, endpoint.keys))
                 if method != "GET":
-                    break  # the write may have succeeded: only a read shows it
+                    break  # the write can have succeeded, so it is not repeated: only a read shows the result
             else:
                 if answer.status < 500 and answer.status != 429:
                     return answer

@@ -49,8 +49,8 @@ class CacheState:
     synced: bool = False
     """Whether all objects have been known once: listed, or restored from `stateDir`."""
     followed: bool = False
-    """Whether the cache is up to date; False: the cluster is unreachable, refuses, or has not yet sent all changes
-    since the start or since the restored state was saved."""
+    """Whether the cache is up to date; False: the cluster is unreachable, refuses requests, or has not yet sent all
+    changes since the start or since the restored state was saved."""
     refused: bool = False
     """Whether the cluster refuses lists or watches of the proxy (401, 403)."""
     cause: str = ""
@@ -63,7 +63,7 @@ class ServiceListener(Protocol):
     """A reader of the caches."""
 
     def services_changed(self, keys: Collection[ClusterServiceKey]) -> None:
-        """Called when objects of these Services have changed: slices with their label, or objects with their name."""
+        """Called when objects of these Services have changed: their EndpointSlices, or objects with the same name."""
 
     def cluster_changed(self, cluster: str) -> None:
         """Called when a `CacheState` of a cluster has changed."""
@@ -137,7 +137,7 @@ class ServiceCaches:
 
     @property
     def clusters(self) -> Collection[str]:
-        """The clusters that are followed."""
+        """The names of the clusters whose objects are cached."""
         return self._clusters.keys()
 
     def state(self, cluster: str, kind: FollowedKind, namespace: str = ALL) -> CacheState:
@@ -161,7 +161,7 @@ class ServiceCaches:
         return _NOTHING if found is None else found.import_slices.get(key, _NOTHING)
 
     def get(self, kind: FollowedKind, key: ClusterServiceKey) -> CachedObject | None:
-        """Return the object of a kind, namespace and name; an EndpointSlice by its own name."""
+        """Return the object of a kind under a key; for an EndpointSlice `key.service` is the name of the slice."""
         found = self._clusters.get(key.cluster)
         return None if found is None else found.objects[kind].get(key)
 
@@ -397,7 +397,7 @@ class _Scope:
         self._provider.release(self.store)
 
     def _has_caught_up(self) -> bool:
-        """Whether the store has had its cluster's present state once since the start; if not, begin the proof."""
+        """Whether the store has been up to date with its cluster once since the start; if not, begin the proof."""
         if not self.store.lists and self._proof is None:
             self._proof = Deferred.fromCoroutine(self._prove())
             self._proof.addErrback(_log_unless_cancelled)

@@ -108,8 +108,8 @@ class Cluster:
     def subset(self, names: Sequence[str]) -> tuple[Endpoint, ...]:
         """Return the endpoints with these names or URLs, each once, in this order; without names, all endpoints.
 
-        Raises LookupError for a name that no endpoint has. It can be called before `start`, because the names are
-        those of this configuration.
+        Raises LookupError for a name that no endpoint has. This method can be called before `start`, because the names
+        are those of this configuration.
         """
         if not names:
             return self.endpoints
@@ -123,7 +123,7 @@ class Cluster:
         return tuple(dict.fromkeys(known[name] for name in names))
 
     def unavailable_message(self, endpoints: Sequence[Endpoint] | None = None, *, times: bool = True) -> str:
-        """Return the reason for each endpoint why it was not picked, for the message of a 503.
+        """Return the text for a 503 with the reason why each endpoint was not picked.
 
         `endpoints`: the endpoints to which the request can go (those of a policy); None: all. Without `times` the
         message has no durations, so it can be kept.
@@ -280,7 +280,7 @@ def _connection_parts(cluster: model.ClusterConfig, endpoint: model.EndpointConf
         _server_parts(cluster, endpoint),
         front_proxy_certificate(cluster),
         (credentials.certificate, credentials.key),
-        None if credentials.exec is None else _credential_key(cluster),  # the source of the certificate
+        None if credentials.exec is None else _credential_key(cluster),  # a plugin can provide the certificate
     )
 
 
@@ -295,7 +295,7 @@ def _server_parts(cluster: model.ClusterConfig, endpoint: model.EndpointConfig) 
     )
 
 
-# -- refused tokens of clients, whose requests go over separate connections (`Use.APART`) ------------------------------
+# -- refused tokens of clients, whose requests go over separate connections (`Use.UNAUTHENTICATED`) --------------------
 
 _REFUSED_SECONDS = 60.0  # time for which a token is remembered after its last refusal
 _MOST_REFUSED = 1024

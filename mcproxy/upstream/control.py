@@ -1,9 +1,10 @@
 """Sends the proxy's own requests to a cluster (control requests): reviews, discovery, lists and watches.
 
-They are streams of the endpoint's pool (`http.connection_pool.Use`): over HTTP/2 many share a connection, over HTTP/1.1
-each has its own. So they use the same engines and the same TLS transport as clients' requests: heads are bounded, and
-chain and name (`tls.serverName`, SNI, addresses in certificates) are verified in one place for both. They only use
-connections with the proxy's own certificate, and never have the fields that name users in clients' requests.
+Control requests are streams of the endpoint's pool (`http.connection_pool.Use`): over HTTP/2 many share a connection,
+over HTTP/1.1 each has its own. So they use the same engines and the same TLS transport as clients' requests. Heads are
+bounded, and chain and name (`tls.serverName`, SNI, addresses in certificates) are verified in one place for both.
+Control requests only use connections with the proxy's own certificate, and never have the fields that name users in
+clients' requests.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class ControlStream:
         self.endpoint = endpoint
         self.status = 0
         self.headers: tuple[tuple[bytes, bytes], ...] = ()  # names as the server wrote them, without content-length
-        self.side: TunnelSide | None = None  # after 101, to be spliced at once
+        self.side: TunnelSide | None = None  # the tunnel after a 101, which the caller must splice at once
         self.apart = apart and stream.multiplexed
         self._stream = stream
         self._path = path

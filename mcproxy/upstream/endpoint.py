@@ -87,7 +87,7 @@ class Endpoint:
         self._context = context
         self._data_tls = data_tls
         self._control_tls = control_tls
-        self._shares_connections = uses_own_certificate(cluster.identity)  # clients' and the proxy's own requests share
+        self._shares_connections = uses_own_certificate(cluster.identity)  # whether own requests use the clients' pool
         self._since = context.reactor.seconds()
         self._configured_at = self._since  # the time of the last change of `disabled`
         self._removed = False
@@ -244,7 +244,7 @@ class Endpoint:
             self._status_changed(self.health.failed_elsewhere(cause))
 
     def request_check(self) -> None:
-        """Schedule an early check after the failure of a request, which may have another cause."""
+        """Schedule an early check after a request failed, because the cause may be something else than the endpoint."""
         if self.check_soon is not None:
             self.check_soon()
 
@@ -281,7 +281,7 @@ class Endpoint:
         """Update `silent` by the result of a check; return whether the endpoint has fallen silent with this check.
 
         If some checks get a response ("not ready"), a late one does not make the endpoint silent, because it may just
-        be busy. Then it has to miss as many checks in a row as put an endpoint out.
+        be busy. Then the endpoint becomes silent only after as many late checks in a row as put an endpoint out.
         """
         if failure is None or not silent:
             self._answered_failure = failure is not None

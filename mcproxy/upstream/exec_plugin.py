@@ -1,11 +1,12 @@
 """The credential of an exec plugin: runs the plugin on first use, before the credential expires, and after a 401.
 
 Only one run is in flight at a time, shared by all requests that wait. A valid credential is used while the next one is
-fetched in the background; requests wait only if the credential has expired or if there is none. After a failed run, a
-short pause prevents that a broken plugin is started for every request.
+fetched in the background; requests wait only if the credential has expired or if there is none. After a failed run, no
+run starts for a few seconds, so that a broken plugin is not started for every request.
 
 A plugin knows its configuration and the issuer's response, and some plugins print both to stderr when they fail. In the
-log, text that looks like a secret is replaced (`redacted`); the rest stays, for operators. Clients never see this text.
+log, text that looks like a secret is replaced (`redacted`). Other text stays, for operators. Clients never see any of
+it.
 """
 
 from __future__ import annotations
@@ -170,7 +171,7 @@ _EARLY = 60.0  # a credential is renewed this many seconds before it expires, or
 
 MASK = "***"
 
-#: Texts on stderr that may be caused by a HOME that is not writable.
+#: Texts on stderr that can mean that HOME is not writable.
 _ABOUT_FILES = re.compile(r"(?i)home|cache|permission|read-only|no such file|not a directory|mkdir|folder")
 
 _SHORTEST = 6  # minimum length of a configured value that is masked everywhere; shorter ones would mask words
@@ -347,7 +348,7 @@ class ExecCredentials(CredentialSource):
         if not isinstance(error, CredentialError):
             error = CredentialError(f"exec plugin: {type(error).__name__}")
         self._error = error
-        self._outdated = False  # the old credential may still work, because the 401 may have been the cluster's fault
+        self._outdated = False  # try the old credential again, because the 401 may have been the cluster's fault
         self._run_not_before = self._clock.seconds() + _PAUSE
         log.error(
             "the credential plugin of a cluster failed",

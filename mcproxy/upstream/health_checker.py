@@ -1,8 +1,8 @@
 """Schedules the health checks of a cluster's endpoints. `health_check` sends one, `health_state` evaluates the results.
 
 Each endpoint is checked at once, then every `interval` seconds with a jitter of 10 % (so that many proxies do not
-synchronize), and early after a request could not connect. If `/readyz` does not exist (404), `/healthz` is used. After
-a 401 or 403 the next check follows after one second, for 30 seconds, because the API server may just be starting. A
+synchronize), and early when a request could not connect. If `/readyz` does not exist (404), `/healthz` is used. After a
+401 or 403 the next check follows after one second, for 30 seconds, because the API server may just be starting. A
 check that timed out while this process was stopped (SIGSTOP, a suspended machine) does not count, and is repeated. An
 early check after a failed request opens a new connection: an API server that responds over existing connections but
 accepts no new ones is not healthy.
@@ -121,7 +121,7 @@ class EndpointChecker:
 
     def stop(self) -> None:
         self._stopped = True
-        if self._endpoint.check_soon == self._check_soon:  # a successor has not taken over the endpoint
+        if self._endpoint.check_soon == self._check_soon:  # no successor has taken over the endpoint
             self._endpoint.check_soon = None
         if self._next is not None:
             self._next.cancel()

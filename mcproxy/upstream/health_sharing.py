@@ -10,7 +10,8 @@ on which its connections depend (`setup`). While the processes change to a new c
 process ignores results of checks with other certificates than its own.
 
 Failed connections of requests count in the process in which they failed. If an endpoint goes out in one process because
-it refuses connections, it goes out in all; if they timed out it does not, because that process may have been stopped.
+it refuses connections, it goes out in all processes. If connections timed out, it goes out only in that process, which
+may have been stopped.
 """
 
 from __future__ import annotations
@@ -277,7 +278,7 @@ class FollowedEndpoint:
         self._endpoint.check_soon = self._request_check
 
     def stop(self) -> None:
-        if self._endpoint.check_soon == self._request_check:  # a successor has not taken over the endpoint
+        if self._endpoint.check_soon == self._request_check:  # no successor has taken over the endpoint
             self._endpoint.check_soon = None
         if self._endpoint.publish_failure == self._publish_failure:
             self._endpoint.publish_failure = None

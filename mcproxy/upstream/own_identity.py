@@ -1,8 +1,8 @@
 """The proxy's own identity towards a cluster: certificates of connections, header fields of its own requests.
 
-Its own requests are health checks, discovery and probes of API services. If X-Remote-* names users and the cluster
-entry has no credentials, the proxy's only credential for the cluster is the front proxy's certificate. So it names
-itself in X-Remote-*, as kube-aggregator does, which has no other credential either. Source: kube-aggregator,
+The proxy's own requests are health checks, discovery and probes of API services. If X-Remote-* names users and the
+cluster entry has no credentials, the proxy's only credential for the cluster is the front proxy's certificate. So the
+proxy names itself in X-Remote-*, as kube-aggregator does, which has no other credential either. Source:
 `pkg/controllers/status/remote/remote_available_controller.go`, `pkg/apiserver/handler_discovery.go`.
 """
 
@@ -13,7 +13,7 @@ from mcproxy.upstream.tls import ClientCertificate
 
 USER = "system:kube-aggregator"
 GROUP = "system:masters"
-"""API servers with delegated authorization do not review this group, so they respond without their cluster."""
+"""API servers with delegated authorization allow this group without a review, so they answer without their cluster."""
 _FIELDS = (b"X-Remote-User: %b\r\n" % USER.encode(), b"X-Remote-Group: %b\r\n" % GROUP.encode())
 
 

@@ -25,8 +25,9 @@ class PendingRequests:
         return len(self._waiting)
 
     def wait(self, inner: Deferred[ClientStream]) -> Deferred[ClientStream]:
-        """Return a Deferred that fires as `inner` (`Pool.open`) does, unless `release` is called first. Cancelling it
-        cancels both.
+        """Return a Deferred that fires as `inner` (`ConnectionPool.open`) does, unless `release` is called first.
+
+        Cancelling it cancels both.
         """
         outer: Deferred[ClientStream] = Deferred(lambda _: inner.cancel())
         self._waiting[outer] = inner

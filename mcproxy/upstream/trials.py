@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Protocol
 
 TRIAL_SECONDS = 1.0
-"""Timeout in seconds for the connection of such a request, so that it is refused soon if no endpoint serves."""
+"""Timeout in seconds for the connection of a trial, so that the request is refused soon if no endpoint serves."""
 AT_A_TIME = 4
-"""Maximum of requests to an endpoint that has not responded to any, so that few requests wait and add load."""
+"""Maximum of trials at an endpoint that has not responded to any, so that few requests wait and add load."""
 _PROVEN_SECONDS = 5.0  # seconds for which a response proves that the endpoint serves, and all requests can try it
 
 

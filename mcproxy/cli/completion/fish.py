@@ -1,4 +1,4 @@
-"""The completion script for fish: a line for each command and option, which applies after the words of its command."""
+"""The completion script for fish: one line for each command and option, valid after the words of its command."""
 
 from __future__ import annotations
 

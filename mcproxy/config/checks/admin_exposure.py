@@ -110,7 +110,7 @@ def _authorization(context: Context, place: Place, authorizers: Mapping[str, Nam
 
 
 def _users_of_servers(context: Context, place: Place, listener: ListenerConfig, servers: ListSection[Server]) -> None:
-    """Warn if all users of a set of authenticators for clusters can see the requests of other users."""
+    """Warn if all users that a set of authenticators for clusters accepts can see the requests of other users."""
     written = place.get("authentication")
     sensitive = [path for path in listener.paths if path not in HARMLESS_PATHS]
     if written is None or place.has("authorization") or not sensitive:

@@ -64,7 +64,7 @@ def _backend_clusters(server: Server) -> tuple[str, ...]:
 
 
 def _priorities(context: Context, found: Sequence[tuple[Place, APIService]]) -> None:
-    """Warn of a groupPriorityMinimum that another version of the group exceeds, since the highest one applies."""
+    """Warn of a groupPriorityMinimum that has no effect: the highest one of all versions of the group applies."""
     highest: dict[str, tuple[Place, APIService]] = {}
     for place, service in found:
         first = highest.get(service.group)

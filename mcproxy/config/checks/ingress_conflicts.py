@@ -22,7 +22,7 @@ from mcproxy.config.server_names import covers, is_ip, is_server_name
 from mcproxy.kube.linear_regex import LinearRegex, PatternError
 
 MAX_PATTERNS = 100
-"""Limit of the paths of type Regex that a request for a host of a listener is compared with."""
+"""Limit of the paths of type Regex with which a request for a host of a listener is compared."""
 
 
 def check_ingresses(context: Context, sections: Sections) -> None:
@@ -64,16 +64,16 @@ class _Claims:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._paths: dict[tuple[str, str, PathType, str, Conditions], Place] = {}
-        self._patterns: dict[tuple[str, str], dict[bytes, list[Place]]] = {}  # by listener and host; beginning
+        self._patterns: dict[tuple[str, str], dict[bytes, list[Place]]] = {}  # by listener and host; fixed beginning
         self._defaults: dict[tuple[str, str], Place] = {}  # by listener and host; "": for hosts without a rule
-        self._claimed_keys: list[tuple[Place, list[tuple[str, str]]]] = []  # of default backends without duplicates
+        self._claimed_keys: list[tuple[Place, list[tuple[str, str]]]] = []  # keys in `_defaults` by default backend
         self._tls: dict[tuple[str, str], tuple[str, Place]] = {}
 
     def _count(self, listener: str, host: str, path: str, where: Place) -> None:
         try:
             begin = LinearRegex(path).beginning
         except PatternError:
-            return  # reported with the path
+            return  # the error was reported with the path
         self._patterns.setdefault((listener, host), {}).setdefault(begin, []).append(where)
 
     def check_patterns(self) -> None:
@@ -239,7 +239,7 @@ def _coverage(
         if tls is None or not tls.all_certificates or not good.keys() >= set(tls.all_certificates):
             continue
         offered = [pattern for certificate in tls.all_certificates for pattern in good[certificate]]
-        offered += [host for host, _ in tls.hosts]  # reported above if the certificate does not cover them
+        offered += [host for host, _ in tls.hosts]  # a certificate that does not cover these was reported above
         for rule in place.children("rules"):
             written = rule.get("host")
             host = _host(written)

@@ -1,4 +1,4 @@
-"""Checks between listeners, certificates and servers."""
+"""Checks that listeners, certificates and servers fit together: addresses, TLS, server names, default servers."""
 
 from __future__ import annotations
 

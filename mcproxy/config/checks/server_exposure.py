@@ -47,8 +47,8 @@ def warn_of_broad_rules(
     """Warn of each rule whose `*` includes secrets, exec or impersonation.
 
     `alone` are the names of authorizers for clusters with identity Proxy, or for aggregates whose reads only the server
-    authorizes: there the cluster does not authorize the user again. A rule with all verbs is reported only if it names
-    no users and its authorizer is in `alone`, because with named users it is intended.
+    authorizes. No cluster authorizes these requests again. A rule with all verbs is reported only if it names no users
+    and its authorizer is in `alone`. With named users the rule is assumed to be intended.
     """
     for authorizer_place, authorizer in authorizers.valid:
         for place, rule in zip(authorizer_place.children("rules"), authorizer.rules or (), strict=False):
@@ -229,11 +229,11 @@ class _Checker:
             )
 
     def _token_review(self, place: Place, server: Server) -> None:
-        """Check a tokenReview without cluster: it needs a server of one cluster, and credentials for that."""
+        """Check a tokenReview without cluster: it needs a server with one cluster, and credentials for that cluster."""
         where, clusters = place.get("authentication"), server.clusters
         known = clusters or isinstance(
             server.backend, AggregateBackendConfig
-        )  # else the backend is invalid, which is reported
+        )  # otherwise the backend is invalid; that was reported
         if where is None or not known or not leaves_out_cluster(self.sets.get(where.string or ""), "tokenReview"):
             return
         if len(clusters) != 1:
@@ -405,7 +405,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _keys_of_authorities(pem: bytes, read: dict[bytes, frozenset[bytes]]) -> frozenset[bytes]:
-    """Return name and key of each authority of a bundle; the empty set for an invalid bundle, which is reported.
+    """Return subject and key of each authority of a bundle; the empty set for an invalid bundle (reported).
 
     `read` caches the results by `pem`, because many clusters can have the same file.
     """

@@ -1,8 +1,8 @@
 """JSON Web Key Sets (RFC 7517): checks that tokens can be verified with the keys of a file.
 
-The OIDC authenticator parses the keys again and ignores unusable keys. Here a key that lacks a required member of its
-type is an error of the file. As the RFC specifies, keys of other types and for other uses are ignored. But a set
-without any usable key is an error.
+The OIDC authenticator parses the keys again and ignores unusable keys. This module reports a key that lacks a required
+member of its type as an error of the file. As the RFC specifies, it ignores keys of other types and for other uses. But
+a set without any usable key is an error.
 """
 
 from __future__ import annotations

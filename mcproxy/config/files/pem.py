@@ -182,7 +182,7 @@ def _private_key(context: Context, place: Place, pem: PEMFile) -> PrivateKey | N
 def _public_key(certificate: x509.Certificate) -> bytes | None:
     try:
         key = certificate.public_key()
-    except (ValueError, UnsupportedAlgorithm):  # a type of key that is not supported for private keys
+    except (ValueError, UnsupportedAlgorithm):  # the certificate's type of key is not supported for private keys
         return None
     return _spki(key)
 

@@ -1,8 +1,8 @@
 """The configuration as immutable objects, with every default filled in and every file name absolute.
 
-Only the loader (`config.load`) and tests create them. They hold no live objects; `daemon.runtime` builds those from a
-`Config`. Equality is by value, so that a reload finds unchanged objects. The contents of files (certificates, tokens)
-are part of the model, so that a reload also compares them.
+Only the loader (`config.load`) and tests create these objects. They hold no live objects, which `daemon.runtime` builds
+from a `Config`. Equality is by value, so that a reload finds unchanged objects. The contents of files (certificates,
+tokens) are part of the model, so that a reload also compares them.
 
 Units: durations are seconds (float), sizes are bytes (int). A limit of 0 is "no limit".
 """

@@ -1,4 +1,4 @@
-"""The section `clusters`."""
+"""The section `clusters`: endpoints, TLS, credentials, identity, health checks and connections of each cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole configuration."""
+"""The whole configuration as one object: a field for each section of the file."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class ModelKey:
     form: NumberForm = NumberForm.PLAIN
     omit_empty: bool = False
     secret: bool = False
-    item: Any = None  # the type of the items of a list
+    item: Any = None  # the type of the items of a list, without their annotations
     is_mapping: bool = False  # whether it is a tuple of pairs, a mapping with free keys
     is_model: bool = False  # whether the type is a model class
     has_default: bool = True

@@ -1,4 +1,4 @@
-"""The sections `listeners` and `certificates`."""
+"""The sections `listeners` (addresses, TLS, protocols, limits) and `certificates`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The section `servers`."""
+"""The section `servers`: virtual API servers, with backends, CORS, sessions and API services."""
 
 from __future__ import annotations
 

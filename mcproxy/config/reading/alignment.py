@@ -12,7 +12,7 @@ _ENDS = ("did not find expected key", "did not find expected '-' indicator", "ma
 def misaligned(lines: Sequence[str], number: int, problem: str) -> tuple[int, int, int] | None:
     """Return line and column of the neighbour with which a line should be aligned, and the line's own column.
 
-    `number` and the results count from 0. `problem` is libyaml's message; None if that is about something else.
+    `number` and the results count from 0. `problem` is libyaml's message. Returns None if it is about something else.
     """
     if not problem.startswith(_ENDS) or number >= len(lines):
         return None

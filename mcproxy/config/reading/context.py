@@ -1,4 +1,4 @@
-"""The context of one load: its problems, the environment, the time, and the files that were read.
+"""The context in which a configuration is loaded: problems, environment variables, the time, and the files read so far.
 
 A file is read only once in a load, so that 200 clusters with one CA file share its bytes. Offline only YAML files are
 read: the contents of other files, and unset variables, count as valid.
@@ -34,7 +34,7 @@ class Context:
         self.problems.error(place.mark, place.key, what, right)
 
     def warn(self, place: Place, lint: str, what: str, right: str | None = None) -> None:
-        """Report a warning about the value at `place`; `lint` is its name in `config.lints`."""
+        """Report a warning about the value at `place`; `lint` is its name in `config.problem.LINTS`."""
         self.problems.warn(place.mark, lint, place.key, what, right)
 
     def error_unless_allowed(self, place: Place, lint: str, what: str, right: str | None = None) -> None:

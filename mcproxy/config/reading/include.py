@@ -1,4 +1,4 @@
-"""The main file and the files that it includes, as documents in reading order.
+"""Reads the main file and the files that it includes, as documents in reading order.
 
 Patterns are relative to the file that contains them and expand in the order of the C locale. A pattern without matches
 is a warning, or only a note in an empty folder (conf.d, for later files). A plain name of a missing file is an error. A
@@ -43,8 +43,8 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 def expand(document: Document, context: Context) -> Document:
     """Return `document` with the variables in its strings replaced.
 
-    A variable that cannot be replaced is reported, and its value added to `document.broken`. Offline, an unset variable
-    is not reported.
+    If a variable cannot be replaced, this is reported, and the place of the string is added to `document.broken`.
+    Offline, an unset variable is not reported.
     """
     root = _Expander(document, context).node(document.root, ())
     return dataclasses.replace(document, root=root) if isinstance(root, Mapping) else document
@@ -86,7 +86,7 @@ class _Expander:
         return match.group()
 
 
-# -- Kubernetes objects instead of a configuration file; `mcproxy import` reads some kinds --------------------------
+# -- Detection of a file with Kubernetes objects instead of a configuration; `mcproxy import` reads some kinds ------
 
 _KIND = re.compile(rb"""^[ \t]*["']?kind["']?[ \t]*:[ \t]*["']?([A-Za-z][A-Za-z0-9]*)["']?[ \t]*,?[ \t]*$""", re.M)
 _API_VERSION = re.compile(rb"""^[ \t]{0,8}["']?apiVersion["']?[ \t]*:""", re.M)

@@ -1,4 +1,4 @@
-"""A YAML document as marked nodes, and places in it.
+"""A YAML document as marked nodes (values with their positions in the file), and places in a document.
 
 Nodes have line and column, which every later check can report. A `Place` is a node with its document and key path. The
 model is built from places, and errors are reported at places.
@@ -65,7 +65,7 @@ def key_path(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A file that was read. `broken` lists the places of values that are already reported and count as absent."""
+    """A file that was read. `broken` has the paths of values that are already reported and count as absent."""
 
     file: str
     directory: str  # absolute; the base of relative file names in the document
@@ -78,7 +78,7 @@ class Place:
     document: Document
     path: Path
     node: Node
-    key_mark: Mark  # of the key of this value, or of the value itself in a list
+    key_mark: Mark  # position of this value's key, or of the value itself in a list
 
     @property
     def mark(self) -> Mark:

@@ -1,10 +1,10 @@
-"""The JSON Schema, applied to marked nodes.
+"""Checks marked nodes against the JSON Schema.
 
 The schema file is the only definition of the file's form, for editors and for this check. jsonschema-rs validates. This
 module turns an error's instance path into line and column, and its failed keyword into a message.
 
-`errorMessage` (an annotation that editors also know) is the second half of a message, or on a rule of `allOf` the whole
-message. Values that are `writeOnly` (secrets) are never shown.
+The annotation `errorMessage`, which editors also know, is the second half of a message. On a rule of `allOf` it is the
+whole message. Values that are `writeOnly` (secrets) are never shown.
 """
 
 from __future__ import annotations
@@ -278,7 +278,7 @@ class _Reporter:
     def __init__(self, document: Document, problems: Problems, broken: frozenset[Path]) -> None:
         self._document = document
         self._problems = problems
-        self._broken = broken  # as it was before the schema was applied
+        self._broken = broken  # paths of values that were reported before the schema was applied
 
     def report(self, path: Path, error: ValidationError) -> None:
         node, schema = self._node(path), _schema_at(error.schema_path)
@@ -322,7 +322,7 @@ class _Reporter:
         assert isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Required)
         name = error.kind.property
         if any(_intended_key(other, schema) == name for other in node.entries):
-            return  # the key is misspelt, which is reported as an unknown key
+            return  # the key is misspelt; it is reported as an unknown key
         hint = _resolved(schema.get("properties", {}).get(name, {})).get("errorMessage")
         form = str(hint).removeprefix("write ") if str(hint).startswith("write ") else None
         right = f"add {name}: {form}" if form else f"add {name}"

@@ -161,7 +161,7 @@ def _decode(file: str, data: bytes, problems: Problems) -> str:
         problems.error(mark, "", what, "remove it, or write it as an escape in double quotes")
         raise _Stop
     place = tag_directive(text)
-    if place is not None:  # the parser compares each of them with all others
+    if place is not None:  # refused, because the parser compares each %TAG directive with all others
         mark = Mark(file, text.count("\n", 0, place) + 1, 1)
         problems.error(mark, "", "a %TAG directive", "leave it out: tags are not used here")
         raise _Stop

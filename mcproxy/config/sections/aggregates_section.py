@@ -1,4 +1,4 @@
-"""The section `aggregates`: several clusters served as one.
+"""Reads the section `aggregates`: several clusters served as one.
 
 `config.checks.aggregate_access` checks the requirements on servers that use an aggregate.
 """

@@ -1,4 +1,4 @@
-"""The sections `authentication`, sets of authenticators, and `authorization`, authorizers.
+"""Reads the sections `authentication` (sets of authenticators) and `authorization` (authorizers).
 
 `config.checks.server_exposure` checks sets together with the servers and clusters that use them.
 """
@@ -150,7 +150,7 @@ def authentication(context: Context, place: Place, sections: Sections) -> Authen
 
 
 def check_name(context: Context, place: Place) -> None:
-    """Refuse the name `none`, by which a server selects no entry."""
+    """Refuse `none` as the name of an entry, because servers write `none` to select no entry."""
     name = place.get("name")
     if name is not None and name.string == NONE:
         context.error(name, "would read as if there were none", "give it another name")

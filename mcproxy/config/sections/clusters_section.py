@@ -1,4 +1,4 @@
-"""The section `clusters`: endpoints, credentials, and the way in which users are conveyed to a cluster."""
+"""Reads the section `clusters`: endpoints, credentials, and how users are conveyed to a cluster."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def _credentials(context: Context, place: Place | None) -> Credentials:
     token, token_file, plugin = place.get("token"), place.get("tokenFile"), place.get("exec")
     secret = token.string if token is not None else None
     if token is None and context.offline and place.has("token"):
-        secret = ""  # from a variable
+        secret = ""  # the secret comes from a variable
     if token is not None and secret is not None:
         credential_checks.check_token(context, token, secret)
     cert_place, key_place = place.get("certFile"), place.get("keyFile")

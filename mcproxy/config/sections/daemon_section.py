@@ -1,4 +1,4 @@
-"""The sections `daemon` and `logging`, with checks of limits that processes and replicas share."""
+"""Reads the sections `daemon` and `logging`, and checks limits that processes and replicas share."""
 
 from __future__ import annotations
 

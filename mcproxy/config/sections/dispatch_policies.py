@@ -35,13 +35,13 @@ _EVERYTHING = halves_of(Rule(verbs=("*",), api_groups=("*",), resources=("*",)))
 class _ServerContext:
     """The properties of a policy's server for the checks."""
 
-    names: Sequence[str]  # of all clusters in the file
-    clusters: Mapping[str, ClusterConfig]  # only clusters without errors
-    one: str | None  # the name of the only cluster, or None
-    several: Sequence[str] | None  # the names of several clusters; if both are None, the backend is invalid
+    names: Sequence[str]  # the names of all clusters in the file
+    clusters: Mapping[str, ClusterConfig]  # the clusters without errors, by name
+    one: str | None  # the name of the server's only cluster, or None
+    several: Sequence[str] | None  # the names of its several clusters; if `one` is also None, the backend is invalid
     access_log: bool
-    aggregate: str | None  # the name of its aggregate
-    api_servers: Sequence[str]  # the clusters of its API services
+    aggregate: str | None  # the name of the server's aggregate, or None
+    api_servers: Sequence[str]  # the clusters of the server's API services
 
 
 def build_dispatch(
@@ -69,7 +69,7 @@ def build_dispatch(
     written = list(places.items())
     policies = tuple(_policy(context, place, server_context) for place in written)
     if len(context.problems.errors) > errors or places.is_broken:
-        return policies  # without their wrong items, rules would have another meaning
+        return policies  # skip the next checks: without their wrong items, rules would have another meaning
     if not policies:
         right = "add a policy, or take dispatch out to let everything pass"
         context.warn(places, "no-policies", "has no policies, so every request is answered by 403", right)
@@ -109,7 +109,7 @@ def _policy(context: Context, place: Place, server_context: _ServerContext) -> P
         _refuse_clusters(context, rules, server_context.one)
     backend = _backend(context, place.get("backend"), server_context)
     cluster = server_context.clusters.get((backend.cluster if backend is not None else server_context.one) or "")
-    usable = backend is not None or not place.has("backend")  # else the cluster of the endpoints is unknown
+    usable = backend is not None or not place.has("backend")  # otherwise the cluster of the endpoints is unknown
     endpoints = _endpoints(context, place, cluster) if cluster is not None and usable else ()
     return read(
         context,

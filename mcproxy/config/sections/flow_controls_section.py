@@ -1,4 +1,4 @@
-"""The section `flowControls`, and references to its entries.
+"""Reads the section `flowControls`, and checks references to its entries.
 
 If a policy and its cluster name the same flow control, it is one limit, and a request counts once. `Exempt` sets no
 limit, and does not lift the limits of a cluster.

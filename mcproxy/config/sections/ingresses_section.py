@@ -1,4 +1,4 @@
-"""The section `ingresses`, with the backends of their rules."""
+"""Reads the section `ingresses`, with the backends of their rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sections `listeners` and `certificates`."""
+"""Reads the sections `listeners` (addresses, protocols, limits) and `certificates`."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Kind(enum.Enum):
     VERB = "verbs"
     GROUP = "apiGroups"
     RESOURCE = "resources"
-    NAME = "names"  # never empty
+    NAME = "names"  # names that are never empty
     NAME_OR_NONE = "names, and nothing for requests without one"
     URL = "nonResourceURLs"
 
@@ -259,7 +259,7 @@ def _service_accounts(context: Context, place: Place) -> Iterator[tuple[str, str
 
 
 def _check_halves(report: RuleReport, place: Place) -> None:
-    """Report a rule, or a half of one, that matches nothing, because each half needs all of its lists."""
+    """Report a rule, or a half of a rule, that matches nothing because a required list is empty."""
     groups, resources = is_filled(place, "apiGroups"), is_filled(place, "resources")
     urls = is_filled(place, "nonResourceURLs")
     if not is_filled(place, "verbs"):

@@ -1,4 +1,4 @@
-"""The conditions and filters of a path of an ingress: header fields, patterns, rewritten paths, redirects."""
+"""Reads the conditions and filters of an ingress path: header fields, patterns, rewritten paths, redirects."""
 
 from __future__ import annotations
 

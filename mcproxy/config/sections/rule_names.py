@@ -1,9 +1,9 @@
 """Reports names in rules that no request can have.
 
-They are unknown resources and subresources of Kubernetes, or known ones in another group, regular expressions instead
-of names, and names with invalid characters. In a rejecting rule, or inverted in an authorizing rule, such a name was
-meant as a protection but has no effect. So there it is an error, which a comment on its line can allow. In other rules
-it is a warning.
+Such names are resources and subresources that Kubernetes does not have, or has in another group, regular expressions
+instead of names, and names with invalid characters. In a rejecting rule, or inverted in an authorizing rule, such a
+name was meant as a protection but has no effect. So there it is an error, which a comment on its line can allow. In
+other rules it is a warning.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def _resource_fault(name: str, groups: list[str]) -> Fault | None:
 
 
 def _fault_of_modes(name: str, groups: list[str]) -> Fault | None:
-    """Return the mistake in a resource of a rule with constrained impersonation verbs on users."""
+    """Return the mistake in a resource of a rule with verbs of constrained impersonation (KEP-5284) on users."""
     if name.partition("/")[0] not in ("*", *_RESOURCES_OF_MODES):
         return "cannot be impersonated", f"write {', '.join(_RESOURCES_OF_MODES[:-1])} or userextras/KEY"
     if not groups or any(group in ("*", GROUP) or group.startswith("-") for group in groups):
@@ -185,7 +185,7 @@ def _subresource_fault(resource: str, subresource: str, *, every_group: bool) ->
     if near := next(_similar_names(subresource, known), None):
         return "is no subresource of Kubernetes", f'did you mean "{resource}/{near}"?'
     if every_group:
-        return None  # of a resource of another API server
+        return None  # a resource of another API server can have this subresource
     shown = " or ".join(f'"{resource}/{each}"' for each in known)
     return f"is not a subresource of {resource}", f"write the subresource that is meant, as in {shown}"
 

@@ -1,6 +1,6 @@
-"""Lists of rules as sets of names, to decide whether one set covers or intersects another.
+"""Compares the lists of rules as sets of names: whether one set covers or intersects another.
 
-They show policies that requests can bypass, or that are never reached.
+The comparisons find policies that requests can bypass, or that are never reached.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ def halves_of(rule: Rule) -> tuple[RuleHalf, RuleHalf]:
 
 
 # -- Policies that reject requests by name or namespace, although a request over all names or namespaces passes --------
-# A list has the name "", and a list over all namespaces the namespace "". So a rule with `namespaces: [kube-system]` or
-# `resourceNames: [x]` does not match it, and the response contains the objects that the policy protects.
+# A list request has the name "", and a list over all namespaces has the namespace "". So a rule with `namespaces:
+# [kube-system]` or `resourceNames: [x]` does not match it, and the response has the objects that the policy protects.
 
 _NO_NAME = NameSet(("",))
 _READS = ("get", "list", "watch")
@@ -175,7 +175,7 @@ def _wide_requests(rule: Rule) -> Iterator[tuple[str, str, RuleHalf]]:
         if key == "namespaces":
             wide = replace(wide, namespaces=("",))
         elif any(covers(verbs, NameSet((verb,))) for verb in ("delete", "deletecollection")):
-            undone.append("deletecollection")  # not over all namespaces, which Kubernetes does not have
+            undone.append("deletecollection")  # only in one namespace: Kubernetes has none over all namespaces
         for verb in undone:
             yield key, verb, halves_of(replace(wide, verbs=(verb,)))[0]
 

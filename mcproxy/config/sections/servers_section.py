@@ -1,4 +1,4 @@
-"""The section `servers`: virtual API servers, with their API services and CORS."""
+"""Reads the section `servers`: virtual API servers, with their API services and CORS."""
 
 from __future__ import annotations
 

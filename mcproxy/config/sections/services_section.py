@@ -1,4 +1,4 @@
-"""The sections `serviceExports` and `serviceDiscovery`."""
+"""Reads the sections `serviceExports` and `serviceDiscovery`: services of some clusters that other clusters import."""
 
 from __future__ import annotations
 

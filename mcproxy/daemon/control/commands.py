@@ -35,13 +35,13 @@ class CommandTarget(Protocol):
         """The daemon's state, for JSON."""
 
     async def collect_status(self) -> dict[str, Any]:
-        """Return the status document (`daemon.status`), for JSON."""
+        """Return the full status document (`daemon.status`), for JSON."""
 
     def reload(self) -> Awaitable[ReloadResult]:
         """Request a reload; return the result of the first reload that starts after this call."""
 
     def upgrade(self) -> Awaitable[Successor]:
-        """Start the new program, and end this one once it serves. If it raises DaemonError, nothing has changed."""
+        """Start the new program, and end this one once the new one serves. After a DaemonError nothing has changed."""
 
     async def compare(self, path: str) -> tuple[Loaded, tuple[ConfigChange, ...]]:
         """Load the file `path`; return it with its changes to the configuration in force. Raises ConfigErrors."""
@@ -67,7 +67,7 @@ def commands_of(daemon: CommandTarget) -> dict[str, Command]:
 
 
 async def _reload(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
-    """Reload if `file` is absent or is the daemon's file. `environment_digests` describes `salt` and `environ`."""
+    """Reload if `file` is absent or is the daemon's file. For `salt` and `environ` see `environment_digests`."""
     refused = _refusal(daemon, request)
     if refused is not None:
         return refused
@@ -172,7 +172,7 @@ async def _dump(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
 async def _status(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
     """Return the status document, without the figures of the service if `brief` is true.
 
-    An error if the request names another `file` than the daemon's.
+    The answer is an error if the request names another `file` than the daemon's.
     """
     refused = _file_mismatch(daemon, request)
     if refused is not None:

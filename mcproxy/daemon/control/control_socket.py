@@ -1,7 +1,8 @@
 """The control socket: a unix socket over which the daemon's owner and root send commands (reload, diff, status).
 
-Requests and answers are JSON objects, one per line. Besides the file mode, the user of the peer is checked, which the
-kernel provides (SO_PEERCRED). Length and time of requests and number of connections are limited. It is never TCP.
+Requests and answers are JSON objects, one per line. Besides the file mode, the daemon checks the peer's user id, which
+the kernel provides (SO_PEERCRED). Limits apply to the length and the time of a request line, and to the number of
+connections. The socket is never TCP.
 
     {"command": "reload", "file": "/etc/mcproxy/mcproxy.yaml"}
     {"ok": true, "file": "/etc/mcproxy/mcproxy.yaml", "warnings": [], "seconds": 0.12}
@@ -264,7 +265,7 @@ def remove_stale_socket(path: str) -> None:
             f"control socket {path}: a file that is not a socket is in its place", todo="remove that file"
         )
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)  # with a full backlog this is EAGAIN: a process listens
+        probe.setblocking(False)  # with a full backlog, connect fails with EAGAIN: a process listens
         if probe.connect_ex(path) not in (errno.ECONNREFUSED, errno.ENOENT):
             raise ControlSocketInUse(path)
     os.unlink(path)

@@ -1,7 +1,7 @@
-"""The life of the daemon's control socket: opened at the start, moved by a reload, freed for another daemon.
+"""Opens the daemon's control socket at the start, moves it at a reload, and closes it for another daemon.
 
-While another daemon with the same control socket shuts down, a starting daemon waits for it. The other daemon keeps
-its listeners and its control socket until its tunnels have ended, for at most `drainTimeout`.
+While another daemon with the same control socket shuts down, a starting daemon waits until that socket is free. The
+other daemon keeps its listeners and its control socket until its tunnels have ended, for at most `drainTimeout`.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class DaemonControlSocket:
 
     @contextlib.contextmanager
     def moved(self, before: Config, after: Config) -> Iterator[None]:
-        """If `after` has another path, keep both sockets open in this context; if the block raises, the old one.
+        """If `after` has another path, keep both sockets open in this context, and only the new one after it.
 
-        Raises DaemonError as `claim` does.
+        If the block raises, only the old socket stays. Raises DaemonError as `claim` does.
         """
         if not self._changes_path(before, after):
             yield

@@ -1,4 +1,4 @@
-"""Environment variables that differ between a daemon and the process that requests a reload.
+"""Finds environment variables that differ between a daemon and the process that requests a reload.
 
 A daemon keeps the environment of its start; systemd passes a changed EnvironmentFile= to ExecReload= only.
 So `mcproxy reload` sends a keyed digest of each variable that the configuration names, never its value. The daemon

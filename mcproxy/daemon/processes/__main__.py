@@ -1,7 +1,7 @@
 """Starts a child (`processes.child`).
 
 It imports the child's modules with the garbage collector off, because their objects live as long as the process.
-Searches for cycles would take a sixth of a worker's start, for which clients wait if it replaces another worker.
+Searches for cycles would take a sixth of a worker's start. Clients wait for the start if it replaces another worker.
 """
 
 from __future__ import annotations

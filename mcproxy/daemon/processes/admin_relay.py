@@ -27,7 +27,7 @@ TIMEOUT = 10.0
 
 
 class AdminRelay:
-    """The supervisor's part."""
+    """The supervisor's part: answers the queries of workers."""
 
     def __init__(self, children: Children, source: AdminSource) -> None:
         self._source = source
@@ -81,7 +81,7 @@ class ChannelAdmin:
         return (await self._text("config")).decode()
 
     async def checks(self) -> Sequence[Check]:
-        """Return the supervisor's checks. If it does not answer, return a check about that, as this process serves."""
+        """Return the supervisor's checks; without an answer, a check that reports this but does not fail readiness."""
         try:
             answer = json.loads(await self._ask("checks"))
         except _UNANSWERED:

@@ -3,7 +3,7 @@
 It runs a `SingleProcessService`, as a daemon of one process does. The supervisor drives it over the channel:
 
     start -> prepare -> commit -> (prepare -> commit | discard)* -> begin_shutdown -> drain -> stop_accepting -> finish
-                                                                    retire: another process serves its sockets now
+                                                                    retire: another process now serves its sockets
 
 It ignores signals to the whole process group; at SIGTERM it requests a successor from the supervisor. When the
 supervisor dies, the child closes its listening sockets, cuts tunnels, answers short requests, and ends within a few
@@ -69,7 +69,7 @@ class Start:
     name: str
     index: int
     column: int
-    """Its column of shared memory."""
+    """The child's column of shared memory."""
     secret: bytes
     """A random key, the same in all children of a supervisor."""
 
@@ -104,8 +104,8 @@ def make_parts(start: Start) -> ProcessParts:
 def config_of_process(config: model.Config, index: int | None, workers: int) -> model.Config:
     """Return `config` with one process's share of each cluster's `connections.maxConnections`.
 
-    `index` is the worker's, from 0; None is the keeper, which has a share if there are aggregates. The shares add up to
-    the limit, except that each process can have at least one connection.
+    `index` is the index of a worker, from 0. None means the keeper, which has a share if there are aggregates. The
+    shares add up to the limit, except that each process can have at least one connection.
     """
     aggregates = any(server.merges_documents for server in config.servers)
     processes = workers + aggregates
@@ -141,7 +141,7 @@ class ChildProcess:
         self._service: SingleProcessService | None = None
         self._prepared: PreparedConfig | None = None
         self._keeper: Keeper | None = None
-        self._index: int | None = None  # of a worker
+        self._index: int | None = None  # index of a worker; None in the keeper
         self._name = name
         self._accepting = True
         self._finishing = False  # the process finishes its requests and then ends
@@ -223,7 +223,7 @@ class ChildProcess:
             config = config_of_process(config_from_memory(config_file), self._index, message["workers"])
             if self._keeper is not None:
                 config = keeper_config(config)
-            elif message["retiring"]:  # its addresses are fixed
+            elif message["retiring"]:  # a retiring process keeps its addresses
                 here = {str(live.config.bind) for live in self.service.listeners}
                 config = replace(config, listeners=tuple(each for each in config.listeners if str(each.bind) in here))
             self._prepared = await self.service.prepare(config)
@@ -241,7 +241,7 @@ class ChildProcess:
         self._observer.configure(prepared.config.logging)
 
     def _use_sockets(self, message: ChannelMessage) -> None:
-        """Replace the sockets of the addresses in force: some are lent while another worker is not running."""
+        """Replace the sockets of the addresses in force. They can include those of a worker that is not running."""
         self._sockets.prepare(zip(message["addresses"], message.fds, strict=True))
         self._sockets.commit(live.socket for live in self.service.listeners)
 
@@ -299,7 +299,7 @@ class ChildProcess:
         if self._keeper is not None:
             await self._keeper.close()
 
-    # -- its end ----------------------------------------------------------------------------------------------------
+    # -- the end of the process -------------------------------------------------------------------------------------
 
     def terminate(self) -> None:
         """SIGTERM: request a successor, and end when it takes over. Without a supervisor, end at once."""
@@ -374,7 +374,7 @@ def main(arguments: Sequence[str]) -> int:
     process = ChildProcess(reactor, Channel(reactor, end), observer, name)
 
     def started() -> None:
-        # Only now, because the reactor installs its own handlers at its start.
+        # Signal handlers are set only here, because the reactor installs its own handlers at its start.
         def handler(number: int, frame: FrameType | None) -> None:
             reactor.callFromThread(process.terminate)
 

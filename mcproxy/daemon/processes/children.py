@@ -1,4 +1,4 @@
-"""All living children of the supervisor: their processes, their channels, and whether they answer.
+"""All running children of the supervisor: their processes, their channels, and whether they answer.
 
 `processes.slots` replaces children, `processes.config_rollout` sends them configurations. A configuration is a pickle
 in a memory file (memfd_create(2)). This is safe: parent and child are the same program, and children read pickles from
@@ -39,7 +39,7 @@ HEARTBEAT = 1.0
 SILENCE = 10.0
 """Seconds without an answer to pings after which a child is killed."""
 STARTING = 30.0
-"""The same before the first answer, until which an interpreter imports everything (0.7 s on an idle core)."""
+"""The same limit for the first answer. The child imports all modules before it (0.7 s on an idle core)."""
 
 
 class Role(enum.StrEnum):
@@ -54,7 +54,7 @@ class Child:
         self.role = role
         self.index = index
         self.column = column
-        """The column of shared memory that the process has while it lives."""
+        """The column of shared memory that belongs to the process while it runs."""
         self.name = f"{role}-{index}" if role is Role.WORKER else str(role)
         self.channel = channel
         self.interpreter: Interpreter
@@ -67,12 +67,12 @@ class Child:
         self.started_at = now
         self.heard_at = now
         self.answered = False
-        """Whether it has answered a ping."""
+        """Whether the process has answered a ping."""
         self.pinged = False
         self.open = 0
-        """The number of its open requests, from the last ping or figures."""
+        """The number of open requests of the process, from its last answer to a ping or its last figures."""
         self.retiring = False
-        """Whether the process only finishes its requests, after which it is not replaced."""
+        """Whether the process only finishes its requests. It is not replaced when it ends."""
 
     @property
     def pid(self) -> int:
@@ -193,7 +193,7 @@ class Children:
         return answer
 
     def end_all(self, timeout: float) -> None:
-        """Block at most `timeout` seconds until all children have ended; kill the others. For the end of the daemon."""
+        """At the end of the daemon, block at most `timeout` seconds until all children have ended; kill the others."""
         if self._heartbeat.running:
             self._heartbeat.stop()
         deadline = self._reactor.seconds() + timeout
@@ -226,7 +226,7 @@ class Children:
 
     def _reaped(self, child: Child, status: int) -> None:
         self._children.remove(child)
-        child.channel.close_after_rest()  # the end can be noticed before the last answer
+        child.channel.close_after_rest()  # the process can be reaped before its last answer was read
         if not self._children:
             self._heartbeat.stop()
         for callback in self._on_lost:
@@ -242,7 +242,7 @@ class Children:
 
     def _beat(self) -> None:
         now = self._reactor.seconds()
-        if now - self._beat_at > 3 * HEARTBEAT:  # this process itself was stopped (SIGSTOP), not the children
+        if now - self._beat_at > 3 * HEARTBEAT:  # this process was stopped (SIGSTOP), the children are not silent
             for child in self._children:
                 child.heard_at = now
         self._beat_at = now
@@ -256,7 +256,7 @@ class Children:
                     pid=child.pid,
                     cause=f"it was stopped, got no processor time, or hung, for {silent:.0f} s",
                 )
-                child.heard_at = now  # one log line per timeout
+                child.heard_at = now  # so that one line is logged per timeout
                 child.kill()
             elif not child.pinged:
                 child.pinged = True
@@ -317,7 +317,7 @@ class Interpreter:
             self._process.send_signal(number)
 
     def wait(self, timeout: float) -> bool:
-        """Block at most `timeout` seconds; return whether the process has ended. For the end of the daemon."""
+        """At the end of the daemon, block at most `timeout` seconds; return whether the process has ended."""
         try:
             self._process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -372,7 +372,7 @@ def config_to_memory(config: model.Config) -> int:
 def config_from_memory(descriptor: int) -> model.Config:
     """Return the configuration, and close the descriptor."""
     try:
-        # Not read(2), because all processes share one file offset.
+        # read(2) is not used, because all processes share one file offset.
         with mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as content:
             config: model.Config = pickle.loads(content)
     finally:

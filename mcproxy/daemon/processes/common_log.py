@@ -1,9 +1,9 @@
 """Writes one log line if several processes of a daemon log the same fact, such as an endpoint that is out.
 
 Such an event has a field `log_subject`, a tuple of strings. A child passes its line to the supervisor, which writes it
-unless another process has logged the same. With a field `log_state`, that is the same state of the subject since the
-last change of the state or the last reload. Without it, it is any line about the subject within a minute. The process
-that logged the subject last can always log it again, because it limits repetition itself.
+unless another process has logged the same fact. If the event has a field `log_state`, the same fact is the same state
+of the subject, since the last change of the state or the last reload. Otherwise it is any line about the subject within
+a minute. The process that logged the subject last can always log it again, because it limits repetition itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_SUBJECTS = 10_000
 
 
 class CommonLog:
-    """The part of a child."""
+    """The child's part: sends lines about common facts to the supervisor."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -43,7 +43,7 @@ class CommonLog:
 
 
 class CommonLogs:
-    """The part of the supervisor."""
+    """The supervisor's part: writes each common fact once."""
 
     def __init__(self, children: Children, clock: IReactorTime, write: Callable[[str], None]) -> None:
         """`write` writes one line to the log."""

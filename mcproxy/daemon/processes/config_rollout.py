@@ -1,7 +1,7 @@
 """Applies a configuration in all children by a two-phase commit: in all of them or in none.
 
 Each child prepares the new configuration while the old one stays in force. If all succeed, all commit it, the keeper
-first; if one fails, all discard it. A child that is replaced meanwhile gets the configuration then in force.
+first. If one fails, all discard it. If a child is replaced meanwhile, its successor gets the configuration in force.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Generation:
     config: model.Config
     workers: int
     file: int
-    """Descriptor of the memory file with it (`children.config_to_memory`)."""
+    """Descriptor of the memory file with the configuration (`children.config_to_memory`)."""
     sockets: PreparedSockets | None
     """The prepared sockets; None once the configuration is in force."""
     prepared: dict[Slot, Child] = field(default_factory=dict)
@@ -42,9 +42,9 @@ class Generation:
     added: list[Slot] = field(default_factory=list)
     """Slots that the configuration adds."""
     removed: list[Slot] = field(default_factory=list)
-    """Slots that the configuration removes. Their children get it too, for their last requests."""
+    """Slots that the configuration removes. Their children also prepare it, for their last requests."""
     ending: list[Child] = field(default_factory=list)
-    """Children without a slot that have prepared it, since removals by the reload also end their last requests."""
+    """Children without a slot that have prepared the configuration: removals by a reload also end their requests."""
 
 
 class ConfigRollout:
@@ -161,7 +161,7 @@ class ConfigRollout:
         assert new.sockets is not None
         new.sockets.discard()
         os.close(new.file)
-        self._lend_sockets()  # postponed during the preparation
+        self._lend_sockets()  # was postponed during the preparation
 
     async def commit(self, new: Generation) -> None:
         """Put `new` in force. This never fails: a child that cannot commit is replaced by a child with `new`."""
@@ -182,7 +182,7 @@ class ConfigRollout:
         starting = [slot for slot in self._slots.all() if slot.child is not None and not slot.serving]
         await gather_results(
             self._slots.serving_in(slot) for slot in starting
-        )  # they can have the old configuration for a moment
+        )  # these children can have the old configuration for a moment
         if before is not None:
             os.close(before.file)
         new.prepared.clear()
@@ -194,7 +194,7 @@ class ConfigRollout:
     async def _commit_slot(self, slot: Slot, child: Child) -> None:
         if slot.child is None and slot.waiting is None:  # the child has ended after it prepared
             self._slots.replace(slot, 0.0)
-        try:  # also a leaving child, which serves until its successor does
+        try:  # a leaving child also commits, because it serves until its successor does
             await child.channel.ask("commit", timeout=None)
         except ProcessLost:
             return
@@ -213,8 +213,8 @@ class ConfigRollout:
     async def _prepare_child(self, child: Child, generation: Generation, *, ending: bool = False) -> None:
         """Have a child prepare a configuration.
 
-        Raises ProcessLost, or the child's error. An `ending` child gets no sockets: it has no index, or another child
-        has the same.
+        Raises ProcessLost, or the child's error. An `ending` child gets no sockets, because it has no index or
+        shares its index with another child.
         """
         worker = child.role is Role.WORKER and child.index < generation.workers and not ending
         sockets = self._sockets.of_worker(child.index, generation.sockets) if worker else []

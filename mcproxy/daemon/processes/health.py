@@ -7,8 +7,8 @@
 
 The supervisor only relays results. It drops results of a former leader (a process that was stopped, and has continued).
 A process that has lost the supervisor makes its own checks, because no leader can reach it. So does a process that
-receives nothing from the supervisor for `_SILENCE` seconds. The supervisor pings it each second, so it must be stopped,
-and an ejected endpoint could not come back otherwise.
+receives nothing from the supervisor for `_SILENCE` seconds. The supervisor pings each process every second, so a silent
+supervisor is stopped. Without own checks, an ejected endpoint could not come back.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class HealthRelay:
 
 
 class ChannelHealth:
-    """The part of a child: implements `HealthExchange` over its channel."""
+    """The child's part: implements `HealthExchange` over the child's channel."""
 
     def __init__(self, channel: Channel, clock: IReactorTime) -> None:
         self.leads = False
@@ -129,7 +129,7 @@ class ChannelHealth:
         channel.when_lost().addCallback(lambda _: self._silence_check.stop())
 
     def lead(self, leads: bool) -> None:
-        """Become the leader, or stop being it."""
+        """Become the leader, or stop being the leader."""
         self._become(leads=leads, checks=leads)
 
     def configured(self, config: model.Config) -> None:

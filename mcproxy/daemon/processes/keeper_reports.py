@@ -47,16 +47,16 @@ if TYPE_CHECKING:
 
 _ENDPOINTS = "endpoints"
 _BATCH = 64 * 1024
-"""Approximate size of a message (bytes), which is read in a few milliseconds."""
+"""Approximate size of a message (bytes), which a process reads in a few milliseconds."""
 _AT_ONCE = 8 * 1024 * 1024
 """Limit of bytes sent to a new process before its first configuration; a channel queues at most 64 MiB."""
 _RATE = 20 * 1024 * 1024
 """Greatest rate of endpoint messages (bytes per second)."""
 _GAP = 0.01
-"""Least time between two messages (seconds)."""
+"""Shortest time between two messages (seconds)."""
 _API_SERVICES = "api_services"
 _SUSPECTED = "api_service_suspected"
-_SUSPICION_GAP = 0.5  # least time between two suspicions of a worker about one registration (seconds)
+_SUSPICION_GAP = 0.5  # shortest time between two reports by a worker that one API service is suspected (seconds)
 Make = Callable[["UpstreamContext"], "KeeperAvailability | WorkerAvailability"]
 
 
@@ -193,7 +193,7 @@ class KeeperAvailability(ProbedAvailability):
         super().__init__(shared)
         channel.on(
             _API_SERVICES, lambda message: _read_conditions(self.known, message)
-        )  # the state of the former keeper
+        )  # the supervisor sends the state of the former keeper
         self.known.subscribe(lambda *change: channel.tell(_API_SERVICES, conditions=[_fields(*change)]))
         channel.on(_SUSPECTED, lambda message: self.known.suspect(_registration(message.fields)))
 
@@ -222,7 +222,7 @@ class WorkerAvailability:
             self._channel.tell(_SUSPECTED, **registration._asdict())
 
     def stop(self) -> None:
-        """Nothing is under way."""
+        """Do nothing: no work is under way."""
 
 
 class AvailabilityRelay:

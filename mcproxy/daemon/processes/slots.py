@@ -1,4 +1,4 @@
-"""Keeps the slots of a daemon's processes filled: replaces ended children, and chooses the leader of the workers.
+"""Starts a successor for each ended worker or keeper, and chooses the leader of the workers.
 
 A successor gets the name, the sockets and the configuration of the ended child. It starts after the permits of that
 child in shared memory are released.
@@ -26,12 +26,12 @@ log = Logger(__name__)
 LONGEST_DELAY = 30.0
 """Longest delay between the end of a child and the start of its successor (seconds)."""
 STABLE_AFTER = 60.0
-"""Seconds after which the end of a child is not an early end, so that the delays restart at zero."""
+"""Lifetime in seconds after which the end of a child does not count as early. The delays then restart at zero."""
 REPLACED_WITHIN = 60.0
 """Seconds that a reload waits for the successor of an ended child."""
 LEAVING_DELAY = 0.25
-"""Seconds until a child that received SIGTERM is replaced. If all processes received it, the supervisor has begun to
-stop before."""
+"""Seconds until a child that received SIGTERM is replaced. If all processes received it, the supervisor begins to stop
+within this time."""
 
 
 class Phase(enum.Enum):
@@ -56,7 +56,7 @@ class Slot:
         """The delayed start of the successor."""
         self.delayed = False
         self.leaving: list[Child] = []
-        """Former children that serve until their successor does."""
+        """Former children that serve until their successor serves."""
         self._early_ends = 0  # number of consecutive early ends
         self._waiters: list[Deferred[Child | None]] = []
 
@@ -166,7 +166,7 @@ class Slots:
         ]
 
     def ending(self) -> list[Child]:
-        """Return the workers without a slot, which finish their requests or serve until their successor does."""
+        """Return the workers without a slot, which finish their requests or serve until their successor serves."""
         filling = {slot.child for slot in self._slots.values()}
         return [
             child for child in self._children if child.role is Role.WORKER and child.answered and child not in filling
@@ -177,7 +177,7 @@ class Slots:
         return [slot for slot in self._slots.values() if slot.role is Role.WORKER and slot.waiting and slot.delayed]
 
     def restarts(self, child: Child) -> int:
-        """Return the number of former children of its slot."""
+        """Return the number of former children of the child's slot."""
         return next((slot.restarts for slot in self._slots.values() if slot.child is child), 0)
 
     # -- a child's life ---------------------------------------------------------------------------------------------
@@ -234,10 +234,10 @@ class Slots:
         try:
             child = await self.spawn(slot)
         except ProcessLost:
-            return  # `_ended` has started the next one
+            return  # `_ended` has scheduled the next start
         except Exception as error:
             self.log_error("a process cannot be started", slot, error, event="process_start_failed")
-            if self._slots.get(slot.name) is not slot:  # a reload has removed it
+            if self._slots.get(slot.name) is not slot:  # a reload has removed the slot
                 return
             if slot.child is None:
                 self.replace(slot, max(1.0, slot.delay(0.0)))
@@ -354,7 +354,7 @@ class Slots:
             leader.channel.tell("lead", leads=True)
 
     def begin_shutdown(self) -> None:
-        """From now on start successors only for children that have ended.
+        """From now on, start successors only for children that have ended.
 
         Children that wait for a successor before they retire (`Slot.leaving`) retire at once.
         """

@@ -2,8 +2,9 @@
 
 For a TCP address, each worker has a separate socket (SO_REUSEPORT), on which the kernel queues its share of the
 connections. The supervisor keeps it open, so that these connections wait for the successor of a worker that dies. A
-socket stays open while its address is in use, since closing it would reset its queued connections. So with fewer
-workers, some have several sockets. All workers share each unix socket and each socket from systemd (EPOLLEXCLUSIVE).
+socket stays open while its address is in use, since closing it would reset its queued connections. So if the number of
+workers is reduced, some workers have several sockets of an address. All workers share each unix socket and each socket
+from systemd (EPOLLEXCLUSIVE).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class _Address:
     bind: Bind | None
     sockets: tuple[socket.socket, ...]
     steered: bool = False
-    """Whether the kernel is configured to choose among the first sockets only."""
+    """Whether the kernel is configured to pass new connections only to the first sockets of the address."""
 
     @property
     def is_tcp(self) -> bool:
@@ -126,7 +127,7 @@ class SocketTable:
         for bind, sock in prepared.added:
             try:
                 listen(bind, sock)
-            except BindError as error:  # this process has the address already, so memory is short
+            except BindError as error:  # this process has already bound the address, so the cause is a lack of memory
                 log.error(
                     "a worker has no listening socket",
                     event="worker_socket_missing",
@@ -184,7 +185,7 @@ class SocketTable:
         return [(address, sock.fileno()) for address, entry in self._addresses.items() for sock in entry.sockets]
 
     def close(self, *, handed_over: Collection[str] = ()) -> None:
-        """Close everything, and remove the files of unix sockets, except for addresses that another daemon has now.
+        """Close all sockets, and remove the files of unix sockets, except files of addresses that another daemon has.
 
         Call it before the workers stop accepting, for the reason given at `PreparedSockets.commit`.
         """
@@ -203,7 +204,7 @@ class SocketTable:
 class InheritedSockets:
     """The sockets of a worker, which the supervisor sends with each configuration.
 
-    prepare -> Service.prepare -> Service.commit -> commit, or else discard
+    Order of the calls: prepare -> Service.prepare -> Service.commit -> commit. After a failure: discard.
     """
 
     def __init__(self) -> None:
@@ -260,5 +261,5 @@ def _close(sockets: Iterable[socket.socket]) -> None:
 
 
 def _identities(sockets: Iterable[socket.socket]) -> set[int]:
-    """Return the inode numbers of sockets, which identify them independent of descriptors."""
+    """Return the inode numbers of sockets, which identify a socket independently of its descriptors."""
     return {os.fstat(sock.fileno()).st_ino for sock in sockets}

@@ -1,8 +1,8 @@
-"""`dependencies.DaemonService` for a daemon of several processes, over all children.
+"""The supervisor of a daemon of several processes: implements `dependencies.DaemonService` by calls to all children.
 
-The supervisor reads and checks files and opens listening sockets; no client traffic passes through it. It sends every
-call to all children. `processes.config_rollout` applies configurations in two steps, `processes.slots` replaces ended
-children.
+The supervisor reads and checks files and opens listening sockets. No client traffic passes through it. It passes every
+call on to all children. `processes.config_rollout` applies configurations in two phases, `processes.slots` replaces
+ended children.
 """
 
 from __future__ import annotations
@@ -93,14 +93,14 @@ class Supervisor:
         return sum(child.open for child in self.children if child.role is Role.WORKER)
 
     async def count_running(self) -> int:
-        """Return the current number, with the last report of a worker that does not answer in time."""
+        """Return the current number. For a worker that does not answer in time, its last report counts."""
         await gather_results(self.children.ping(child, timeout=COUNT_TIMEOUT) for child in self.children)
         return self.running
 
     async def collect_figures(self) -> dict[str, Any]:
         """Return the sums over all processes, and the list of processes, for JSON.
 
-        The leader's facts take precedence."""
+        Values of the leader take precedence over those of other processes."""
         leader = self.children.leader
         children = sorted(self.children, key=lambda child: child is not leader)
         asked = [child.channel.ask("figures", timeout=FIGURES_TIMEOUT) for child in children]
@@ -127,7 +127,7 @@ class Supervisor:
         }
 
     async def collect_metrics(self) -> Metrics:
-        """Return the counts of all processes, with the last report of a process that does not answer in time."""
+        """Return the metrics of all processes. For a process that does not answer in time, its last report counts."""
         await gather_results(
             child.channel.ask("count", timeout=FIGURES_TIMEOUT) for child in self.children if child.answered
         )
@@ -204,13 +204,13 @@ class Supervisor:
     async def close_listeners(self) -> None:
         """Close the listening sockets in all processes, so that another daemon can bind the addresses."""
         self._slots.finish()
-        self._sockets.close()  # before the workers' sockets: the last to close accepts the queued connections
+        self._sockets.close()  # before the workers close theirs: the last one to close accepts queued connections
         await self._ask_all("stop_accepting", self._slots.serving(Role.WORKER))
 
     async def finish(self) -> None:
         """End watches cleanly and wait for short requests, each for a fixed time; then close everything."""
         self._cut.update(await self._finish(self._slots.serving(Role.WORKER)))
-        self._cut.update(await self._finish(self._slots.serving(Role.KEEPER)))  # the workers needed it
+        self._cut.update(await self._finish(self._slots.serving(Role.KEEPER)))  # last, because the workers needed it
         retiring = list(self.children)
         self._cut.update(_cut(await self._ask_all("abort", retiring)))
         await gather_results(self._await_end(child) for child in retiring)
@@ -245,7 +245,7 @@ class Supervisor:
         await self._aborting
 
     def close(self) -> None:
-        """Free the shared memory of limits once all children have ended. For a service that ends before its process."""
+        """Free the shared memory of limits once all children have ended. Only needed if this process continues."""
         self._closing = True
         self._close_limits()
 
@@ -308,7 +308,7 @@ class Supervisor:
         return cut
 
     async def _retired(self, until: float) -> None:
-        """Wait for retiring children until the deadline."""
+        """Wait for the end of retiring children until the time `until`."""
         for child in self.children:
             if child.retiring and (left := until - self._reactor.seconds()) > 0:
                 with contextlib.suppress(TimeoutError):

@@ -1,8 +1,8 @@
 """The status document: the current state of the daemon as JSON, which the control command `status` returns.
 
     *_status.py         the figures of one process, made by its Service on request
-    sums.py             the sums of the figures of several processes
-    certificate_status  from the configuration alone
+    process_status.py   also the sums of the figures of several processes
+    certificate_status  the certificates, from the configuration alone
     rates.py            the rates of the last quarter of an hour and of the last minute
     status_document.py  the whole document
     admin_source.py     the document, metrics and checks as Admin listeners get them

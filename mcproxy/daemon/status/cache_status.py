@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MAX_REFLECTORS = 1000
 """Limit of listed caches of all aggregates together. Others are only counted, as 500 members have 50,000 caches."""
-_LEAST = 50  # limit of the listed caches of each aggregate
+_LEAST = 50  # number of caches that each aggregate can list, even if there are many aggregates
 _STATES = ("unavailable", "syncing", "stale", "synced")
 """From worst to best: never listed and not watched; being listed; listed but not watched now; watched."""
 MAX_PROBLEMS = 20
@@ -94,7 +94,7 @@ def _of_store(store: Store, now: float) -> Figures:
 def of_services(owner: LiveServices) -> Figures:
     """Return the figures of services.
 
-    They include all caches that services read. The objects of a cache that an aggregate also reads count for both.
+    The figures include all caches that services read. If an aggregate also reads a cache, its objects count in both.
     """
     return {
         "serviceCaches": of_stores(owner.caches.stores, owner.now, MAX_REFLECTORS),

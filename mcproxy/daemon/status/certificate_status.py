@@ -1,7 +1,7 @@
 """The certificates of a configuration and their expiry times, for the status document.
 
-They come from its files as they were read. A changed file counts after the next reload, a changed key pair as soon as
-it is in use (`daemon.certificate_watch`).
+The data come from the files as the daemon last read them. A changed file counts after the next reload, a changed key
+pair as soon as it is in use (`daemon.certificate_watch`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def of_certificates(expiries: Sequence[Expiry], wall: float) -> list[Figures]:
 def expiries_of(config: model.Config, wall: float) -> list[Expiry]:
     """Return the certificates of a configuration, one for each use, without unparsable ones.
 
-    Of a CA bundle, it is the next certificate to expire among those still valid at `wall`.
+    The certificate of a CA bundle is the next one to expire among those still valid at `wall`.
     """
     found = []
     for kind, name, pem, names in _files(config):

@@ -1,6 +1,6 @@
 """Clusters and API services in the status document: connections, requests, health, credentials, conditions.
 
-HTTP versions have the names of the access log.
+HTTP versions have the same names as in the access log.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mcproxy.services.ingress.live_ingresses import Ingresses
 
 MAX_OUT = 20
-"""Limit of the ready and of the out endpoints shown for a service in a cluster; all are counted."""
+"""Limit of the ready endpoints, and of those that are out, shown for a service in a cluster; all are counted."""
 
 RuleCounts = Mapping[tuple[str, str, str], tuple[int, int]]
 """Requests and errors (5xx) by ingress, rule and service."""
@@ -64,7 +64,8 @@ def of_ingresses(ingresses: Ingresses | None, requests: Collection[IngressReques
 def described(requests: Iterable[IngressRequest], now: float, process: str) -> list[Figures]:
     """Return a JSON object for each request in flight, the oldest first, at most MAX_SHOWN (/debug/requests).
 
-    Of the path only the rule's part is shown, because the path belongs to another server and can hold a secret.
+    Only the part of the path that the rule matches is shown. The whole path belongs to another server, and can have a
+    secret.
     """
     oldest = nsmallest(MAX_SHOWN, requests, key=lambda request: request.exchange.started_at)
     return [_described(request, now, process) for request in oldest]

@@ -70,8 +70,8 @@ def open_descriptors(proc: str = "/proc/self") -> int | None:
 # The sums of the figures of several processes.
 #
 # Every process reports its figures; a missing figure (the keeper has no listeners, or a process starts) counts as zero.
-# Numbers are added, except facts that all processes know (a limit, a time). For a fact the first process that knows it
-# takes precedence. Callers put the leader first, which checks health and rights for all processes.
+# Numbers are added, except facts that all processes know (a limit, a time). A fact is taken from the first process that
+# knows it. Callers put the leader first, because it checks health and rights for all processes.
 
 _IDENTITY: Mapping[str, tuple[str, ...]] = {
     "listeners": ("name", "bind"),

@@ -1,8 +1,8 @@
 """The rates of the last quarter of an hour, for charts, and of the last minute, of each server, cluster and endpoint.
 
-A sample costs some microseconds. So samples for both are always taken, at even intervals of the monotonic clock, and
-a chart is available after an incident. Rates of the last minute, and the refused clients, are computed on request: the
-current counts minus a sample from before that minute.
+A sample costs some microseconds. So samples for both periods are always taken, at even intervals of the monotonic
+clock, and a chart is available after an incident. Rates of the last minute, and the refused clients, are computed on
+request: they are the current counts minus a sample from before that minute.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class History:
         return {"stepSeconds": self._step, **{name: list(column) for name, column in zip(names, columns, strict=True)}}
 
     def _sample(self, count: int) -> None:
-        """Take a sample. If this process was stopped, `count` is above 1: as many samples get the rate of that time."""
+        """Add `count` samples of the average rates since the last call; more than one if this process was stopped."""
         totals, now = self._totals(), self._clock.seconds()
         seconds = now - self._at
         if seconds <= 0:
@@ -155,13 +155,13 @@ class SampleDifference:
         return self._rates(self.now.servers, self._before.breakdown.servers, name)
 
     def of_cluster(self, name: str) -> Figures:
-        """Return the figures of a cluster, as `of_server`."""
+        """Return the figures of a cluster, with the keys of `of_server`."""
         return self._rates(self.now.clusters, self._before.breakdown.clusters, name)
 
     def of_endpoint(self, cluster: str, name: str) -> Figures:
         """Return the figures of an endpoint.
 
-        They have no errors, because a request can fail after attempts at several endpoints."""
+        The figures have no error rate, because a request can fail after attempts at several endpoints."""
         found = self._rates(self.now.endpoints, self._before.breakdown.endpoints, (cluster, name))
         return {key: found[key] for key in ("requestsPerSecond", "p50Seconds", "p99Seconds")}
 

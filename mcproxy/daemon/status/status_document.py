@@ -1,7 +1,7 @@
 """Makes the status document and the metrics of the whole daemon, in the supervisor or in the single process.
 
-It gets the sums of the figures of all processes, and adds values from the configuration, so that processes report only
-live state.
+This module gets the sums of the figures of all processes, and adds values from the configuration. So processes report
+only live state.
 """
 
 from __future__ import annotations

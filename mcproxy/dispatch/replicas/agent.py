@@ -82,7 +82,7 @@ class LeaseAgent:
         period: float = PERIOD,
         lasts: float = LASTS,
     ) -> None:
-        """`member`: the unique name of this replica, which no other replica may have, not even at another time.
+        """`member`: the name of this replica, which no other replica may ever have had or get later.
 
         `seconds`: a monotonic clock, by which leases expire.
         """
@@ -316,7 +316,7 @@ class LeaseAgent:
     def _report_difference(self, leases: Leases, now: float) -> None:
         id, other = leases.limit.id, leases.differing
         said, at = self._reported.get(id, ("", -_REPORT_AGAIN))
-        if not other or said == other or now - at < _REPORT_AGAIN:  # the cause may differ each time
+        if not other or said == other or now - at < _REPORT_AGAIN:  # `other` can alternate between several replicas
             return
         self._reported[id] = (other, now)
         member, _, label = other.partition(" ")

@@ -207,7 +207,7 @@ class Leases:
     def asks(self, now: float) -> list[Ask]:
         """Return the requests for the next exchange.
 
-        Reductions apply from now on, because Redis can lease the rest to other replicas even if its response is lost.
+        Reductions apply from now on, because Redis can lease the freed part to others even if its response is lost.
         """
         asks = [self._ask(name, key, now) for name, key in self._keys.items()]
         for ask, key in zip(asks, self._keys.values(), strict=True):
@@ -344,11 +344,12 @@ def idle_part(limit: float, members: int, *, whole: bool) -> float:
 
 
 def fair_part(limit: float, wants: Sequence[float], me: int, least: float, *, whole: bool) -> float:
-    """Return the fair part of `wants[me]`. `least`: the minimum want of each; the unwanted rest is divided equally.
+    """Return the fair part of `wants[me]`. Each want counts as at least `least`; an unwanted rest is divided equally.
 
     If the wants exceed the limit, a rate is divided in proportion to the offered rates, as a single bucket would admit
-    it; no bucket is ever full then, so no token is lost. With whole numbers each replica gets its want, but the largest
-    wants are cut to an equal number, because the number of clients' retries at a full maximum does not show their need.
+    it. Then no bucket is ever full, so no token is lost. With whole numbers, the largest wants are cut to an equal
+    number, and each other replica gets its want. A proportional division would be wrong there, because clients' retries
+    at a full maximum do not show their need.
 
     The parts add up to `limit`, also in whole numbers if each replica uses its position in the same `wants`.
     """

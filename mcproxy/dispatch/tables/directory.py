@@ -50,7 +50,7 @@ class DirectoryFullError(Exception):
 
 
 class RecordUse:
-    """One use of a record, owned by the table that uses the record; its garbage collection ends the use.
+    """One use of a record. The table that uses the record owns this object; garbage collection of it ends the use.
 
     This is a separate class, because compiled objects do not support weak references.
     """

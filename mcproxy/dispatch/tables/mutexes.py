@@ -2,11 +2,11 @@
 
 A mutex survives the death of its holder (PTHREAD_MUTEX_ROBUST of the C library). The kernel records the robust mutexes
 that each thread holds. When the holder ends for any reason, the next thread that locks the mutex gets EOWNERDEAD, and
-repairs the covered words. A stopped holder (SIGSTOP) would block all others; it is killed, which ends only the requests
-that it serves.
+repairs the covered words. A stopped holder (SIGSTOP) would block all other processes. So they kill it, which ends only
+the requests that it serves.
 
-A mutex is held for microseconds, so locking tries a few times before it sleeps. It keeps the interpreter's lock (GIL);
-otherwise another thread of this process could run while the mutex is held.
+A mutex is held for microseconds, so locking tries a few times before it sleeps. Locking keeps the interpreter's lock
+(GIL). Otherwise another thread of this process could run while the mutex is held.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ from mcproxy.dispatch.tables.limit_shares import Demand, LimitId, Share
 from mcproxy.dispatch.tables.memory import Memory, count_slots, wake
 from mcproxy.dispatch.tables.slot_table import BucketSlots, CountSlots, SlotPlace, SlotTable
 
-_RETURNED_AT_ONCE = 64  # maximum of keys for each call of `demands`, which take a millisecond or two
+_RETURNED_AT_ONCE = 64  # keys that one call of `demands` returns to the default share; they take 1 or 2 ms
 
 
 class SharedMemory:

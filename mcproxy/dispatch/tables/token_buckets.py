@@ -2,7 +2,8 @@
 
 A bucket is one number, its level: see `layout.P_LEVEL`. So buckets do not have to be refilled. A bucket that was unused
 for the time that it takes to fill is full, as every bucket is at first, so its slot can be given to another key. Rate
-and burst belong to the limit, the same for all processes at any time, so their change does not change the buckets.
+and burst belong to the limit, and all processes have the same values at any time. So a new rate or burst does not
+change the buckets.
 
 A waiting request takes its token in advance: the bucket's level is raised at once, and the request is admitted when the
 limit's level has reached the former level. So waiting processes take turns in the order of their arrival, before later

@@ -241,7 +241,7 @@ class H1ClientConnection:
                 if len(data) > self._most_head:
                     raise self._head_too_long()
                 if not data.startswith(_VERSION[: len(data)]):
-                    raise UpstreamProtocolError("the response is not HTTP/1.1")  # but SSH or SMTP, which would wait
+                    raise UpstreamProtocolError("the response is not HTTP/1.1")  # SSH, SMTP: no head would ever follow
                 self._buffer = data
                 return
             if end > self._most_head:
@@ -307,7 +307,7 @@ class H1ClientConnection:
         sink.response_end(trailers)
 
     def _release(self, too_much: bool) -> None:
-        """Return the connection to the pool after the response, or close it. `too_much`: whether bytes followed."""
+        """Return the connection to the pool, or close it. `too_much`: whether bytes followed the response."""
         self._sink = None
         if too_much or not self._keep_alive or not self._request_complete or self._write_blocked:
             self._leave_pool()
@@ -384,7 +384,7 @@ class H1ClientConnection:
             sink.response_failed(problem)
 
     def _close_transport(self) -> None:
-        self.transport.unregisterProducer()  # otherwise the transport would not close
+        self.transport.unregisterProducer()  # with a producer the transport would not close
         self.transport.loseConnection()
 
     def _leave_pool(self) -> None:
@@ -408,7 +408,7 @@ class H1ClientConnection:
             self._sink.pause_request()
 
     def _wait_for_reading(self) -> None:
-        """Set the upstream's deadline to read a part of the request; it is as long as that for the response."""
+        """Set the deadline for the upstream to read a part of the request, by the timeout for its response."""
         self._taken = self.transport.sent_from_queue
         self.deadline = self._deadlines.after(self._timeout)
 

@@ -3,8 +3,8 @@
 The pool keeps as many connections as were in use at the same time within the last minute. It takes the newest idle one
 first, so that the oldest ones are the surplus, which closes when the high-water mark falls or after the idle timeout.
 
-A request fails if it is sent while the upstream closes the idle connection, and a write cannot be repeated. So an idle
-connection is kept for less time than the upstream announces (Keep-Alive: timeout) or was observed to keep it.
+A request that is sent while the upstream closes the idle connection fails, and a write cannot be repeated. So an idle
+connection is kept for less time than the upstream announces (Keep-Alive: timeout) or was observed to keep one.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Connect = Callable[[H1ClientConnection], "Deferred[None]"]
 
 
 SHARE: Final = 0.9
-"""The fraction of the upstream's idle time for which a connection is kept. Unless the idle time is short, the result is
-at least _MARGIN less than it.
+"""The fraction of the upstream's idle time for which a connection is kept. Unless the idle time is short, the kept time
+is at least _MARGIN less than the idle time.
 """
 _MARGIN: Final = 1.0  # seconds that a request may take to reach the upstream
 _LEAST_SEEN: Final = 1.0  # seconds; a connection that is closed sooner was not closed for its idleness
@@ -60,7 +60,7 @@ class H1Pool:
         self._most_head = most_head
         self._repeats_heads = repeats_heads
         self._idle: list[H1ClientConnection] = []
-        self._used = HighWaterMark(deadlines.seconds())  # of the number of connections in use
+        self._used = HighWaterMark(deadlines.seconds())  # the highest number of connections in use
         self._waiting: deque[Deferred[H1ClientConnection]] = deque()
         self._closed = False
         self._seen_idle = 0.0  # idle seconds after which the upstream closed a connection; 0: not seen
@@ -153,7 +153,7 @@ class H1Pool:
         if waiter in self._waiting:  # otherwise a connection is being opened for this request
             self._waiting.remove(waiter)
 
-    # -- ConnectionOwner ----------------------------------------------------------------------------------------
+    # -- H1ConnectionOwner --------------------------------------------------------------------------------------
 
     def connection_idle(self, connection: H1ClientConnection) -> None:
         if self._waiting:

@@ -189,7 +189,7 @@ class H1ServerConnection:
     # -- reading ------------------------------------------------------------------------------------------------
 
     def _feed(self, data: bytes) -> None:
-        """Process received bytes, as far as the state of the current exchange permits."""
+        """Process received bytes; buffer the bytes that must wait for the end of the current exchange."""
         self._feeding = True
         try:
             while data and not self._lingering:
@@ -199,7 +199,7 @@ class H1ServerConnection:
                     self._tunnel_side.received(data)
                     return
                 elif self._exchange is not None or self.write_blocked:
-                    self._hold_pipelined(data)  # a client that does not read its responses gets no more
+                    self._hold_pipelined(data)  # a client that does not read its responses gets no further response
                     return
                 elif self._closing:
                     return
@@ -321,7 +321,7 @@ class H1ServerConnection:
             if not self._buffer_full:
                 self.transport.resumeProducing()
 
-    # -- called by H1Exchange (`ExchangeConnection`) ------------------------------------------------------------------
+    # -- called by H1Exchange (`H1ExchangeConnection`) ----------------------------------------------------------------
 
     @property
     def factory(self) -> ServerContext:
@@ -469,7 +469,7 @@ class H1ServerConnection:
         self.transport.abortConnection()
 
     def drain(self, *, unused: bool) -> None:
-        """Close now if idle; otherwise after the current request, or the one whose head has begun (`ends_http1`).
+        """Close an idle connection now, another one after its current or just begun request (`ends_http1`).
 
         A connection without any request yet is closed only with `unused`, because its first request may be on its way.
         """

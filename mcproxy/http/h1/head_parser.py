@@ -116,7 +116,7 @@ class RequestHeadParser:
         self._max_target = max_target
         self._max_headers = max_headers
         self._last: RequestHead | None = None
-        self._fields = b""  # the last head after its request line
+        self._fields = b""  # the bytes of the last head that follow its request line
         self._version = b""
 
     def parse(self, raw: bytes) -> RequestHead:

@@ -66,7 +66,7 @@ class ControlFrameBudget:
 class ResetCount:
     """Counts streams reset soon after their begin, by the peer (CVE-2023-44487) or because of it (CVE-2025-8671).
 
-    It is an attack if they exceed RESETS in RESET_PERIOD and also half of the streams begun in that period.
+    The resets are an attack if they exceed RESETS in RESET_PERIOD and also half of the streams begun in that period.
     """
 
     __slots__ = ("_begun", "_resets", "_since")

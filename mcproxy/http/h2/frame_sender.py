@@ -41,7 +41,7 @@ CONNECTION_LOW: Final = 128 * 1024
 #: Waiting bytes of one stream above which it is paused, and up to which it is resumed.
 STREAM_HIGH: Final = 64 * 1024
 STREAM_LOW: Final = 16 * 1024
-#: Bytes of output from which on it is written to the transport before the end of the turn.
+#: Output of more bytes than this is written to the transport before the end of the turn.
 OUTPUT_HIGH: Final = 64 * 1024
 #: Maximum of answers (SETTINGS, PING, RST_STREAM, WINDOW_UPDATE) in bytes that wait while the send buffer is full.
 UNREAD_ANSWERS: Final = 64 * 1024
@@ -172,7 +172,7 @@ class FrameSender:
         )
 
     def write_message(self, stream: H2Stream, block: bytes, body: bytes) -> None:
-        """Send a header block, a body and END_STREAM. Both must fit into a frame, and `can_send` allow the body."""
+        """Send a header block, a body and END_STREAM. Each must fit into one frame; `can_send` must allow the body."""
         if self.block_prefix:
             block, self.block_prefix = self.block_prefix + block, b""
         size, stream_id = len(body), stream.stream_id
@@ -225,7 +225,7 @@ class FrameSender:
         self.backlogged = False
 
     def release(self) -> None:
-        """Delete the reference to the connection of a closed transport, so that it is freed without the collector."""
+        """Delete the reference to the closed connection, so that its memory is freed without the garbage collector."""
         self.drop()
         self.blocked = False
         del self._owner
@@ -366,7 +366,7 @@ class FrameSender:
             if size <= 0:
                 return progress
             last = stream.end_follows and size == stream.unsent and stream.trailer_block is None
-            counted = min(size, stream.queued)  # bytes that were added after the last `send` are not counted yet
+            counted = min(size, stream.queued)  # `queued` does not yet count the bytes added after the last `send`
             self.queued -= counted
             stream.queued -= counted
             self.write_data(stream, size, END_STREAM if last else 0)

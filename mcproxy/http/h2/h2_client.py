@@ -1,7 +1,7 @@
 """The HTTP/2 client engine: a connection to an upstream that many requests share, each a stream (`h2_client_stream`).
 
-An `H2Pool` opens streams on a connection while it is `usable`: until GOAWAY, an error, the loss of the connection, or
-until the pool retires it. Open streams then continue, except those that the upstream has not processed.
+An `H2Pool` opens streams on a connection while the connection is `usable`: until GOAWAY, an error, its loss, or until
+the pool retires it. Open streams then continue, except those that the upstream has not processed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ RESETS_PERIOD: Final = 30.0
 
 #: Maximum of logged characters of a GOAWAY's debug data.
 MAX_DEBUG: Final = 100
-#: Maximum of bytes in transit on reset streams, and the minimum size that a DATA frame counts.
+#: Maximum of bytes presumed in transit on reset streams; a DATA frame counts as at least LEAST_FRAME of these bytes.
 MOST_LATE: Final = 64 * 1024 * 1024
 LEAST_FRAME: Final = 16
 
@@ -284,7 +284,7 @@ class H2ClientConnection(H2Connection[H2ClientStream]):
     # -- the upstream's side --------------------------------------------------------------------------------------
 
     def settings_received(self) -> None:
-        self.limit = min(self.limit, self.peer_streams)  # at once: a lower limit applies from the acknowledgement on
+        self.limit = min(self.limit, self.peer_streams)  # at once: a lower limit binds as soon as it is acknowledged
         self._limit_changed = True  # applied at the end of this read, because further SETTINGS can follow in it
 
     def push_setting_received(self, value: int) -> None:
@@ -301,7 +301,7 @@ class H2ClientConnection(H2Connection[H2ClientStream]):
             self._owner.limit_announced(self)
 
     def is_idle(self, stream_id: int) -> bool:
-        return stream_id > self._last_id or not stream_id & 1  # it opens none: push is disabled
+        return stream_id > self._last_id or not stream_id & 1  # the upstream opens no (even) stream: push is disabled
 
     def was_opened(self, stream_id: int) -> bool:
         return True
@@ -316,7 +316,7 @@ class H2ClientConnection(H2Connection[H2ClientStream]):
         self._leave_pool()
         if code != ErrorCode.NO_ERROR:
             if self._trailers_sent:
-                self._resources.sends_trailers = False  # they may be the cause, and are optional (RFC 9110 6.5.1)
+                self._resources.sends_trailers = False  # trailers can be the cause, and are optional (RFC 9110 6.5.1)
             text = "".join(filter(str.isprintable, debug[:MAX_DEBUG].decode("ascii", "replace")))
             self._violated(f"it sent GOAWAY {code_name(code)}" + (f" ({text})" if text else ""))
         refused = [stream for stream_id, stream in self.streams.items() if stream_id > last_stream_id]

@@ -206,7 +206,7 @@ class H2ClientStream(H2Stream):
             self._sink.pause_request()
 
     def _wait_for_reading(self) -> None:
-        """Set the upstream's deadline to read a part of the request; it is as long as that for the response."""
+        """Set the deadline for the upstream to read a part of the request, by the timeout for its response."""
         self._unread = self.unsent
         self._start_timer(self._connection.seconds() + self._timeout)
 

@@ -129,8 +129,8 @@ class H2Connection(Generic[S], metaclass=ABCMeta):
         larger message is refused; the connection ends only for a block that exceeds its limit by MAX_EXCESS.
 
         The peer has `begin_timeout` seconds (0: no limit) for its preface and its acknowledgement of mcproxy's
-        SETTINGS, and the same time for each header block. The last `remembered_resets` reset streams are remembered:
-        their further frames were in transit, or are an error of only that stream.
+        SETTINGS, and the same time for each header block. The last `remembered_resets` reset streams are remembered: a
+        further frame of such a stream was in transit, or is an error of only that stream.
         """
         self.seconds = deadlines.seconds  # the clock
         now = self.seconds()
@@ -153,7 +153,7 @@ class H2Connection(Generic[S], metaclass=ABCMeta):
         self._max_fields = max_fields
         self._begin_timeout = begin_timeout
         self._preface = b""  # the part of the peer's preface that has not arrived yet
-        self._rest = b""  # the beginning of a frame
+        self._rest = b""  # an incomplete frame: the received bytes of it
         self._settled = False  # the peer's first SETTINGS have arrived
         self._acknowledged = False  # the peer has acknowledged mcproxy's SETTINGS
         self._incomplete_until = NEVER  # deadline of the connection's beginning, then of an incomplete header block

@@ -33,7 +33,7 @@ FIRST_LIMIT: Final = 100
 #: Maximum of long-running streams of a connection while there are fewer than SPREAD connections.
 LASTING: Final = 100
 SPREAD: Final = 32
-#: Number of streams from which on a connection with fewer streams is preferred, even an idle one.
+#: To a connection with this many streams, any connection with fewer streams is preferred, even an idle one.
 _MANY: Final = 50
 #: Short requests between two choices of their connection.
 _TAKES: Final = 32
@@ -82,7 +82,7 @@ class H2Pool:
         self._max_idle = max_idle
         self._max_connections = max_connections
         self._idle_timeout = idle_timeout
-        self._used = HighWaterMark(seconds())  # of the number of connections with streams
+        self._used = HighWaterMark(seconds())  # the highest number of connections with streams
         self._dials: set[Deferred[H2ClientConnection]] = set()  # connections that are being opened
         self._waiting: dict[Deferred[H2ClientStream], bool] = {}  # waiting requests in order; True: the response lasts
         self._current: H2ClientConnection | None = None  # the connection for short requests

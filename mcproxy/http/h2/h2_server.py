@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 # Each connection has its own limits (`frame_sender`), but 250 streams that begin at once can have 64 KiB waiting each,
 # because so many bytes were in transit when they were paused. This is allowed for a single connection: a client behind
 # a slow network lists many objects at its start. But many such connections could take all memory. So above MOST_WAITING
-# the client with the most waiting bytes loses its connection with the most.
+# the client with the most waiting bytes loses the connection on which most of them wait.
 
 MOST_WAITING: Final = 256 * 1024 * 1024
 """Maximum of waiting bytes of all connections of a listener with more than `frame_sender.CONNECTION_HIGH` each."""
@@ -170,7 +170,7 @@ class H2ServerConnection(H2Connection[H2Exchange]):
         self.encoder = resources.encoder
         self._preface = PREFACE
         self._last_id = -1  # the greatest stream id of the client
-        self._skipped = False  # whether the client has skipped ids below it
+        self._skipped = False  # whether the client has skipped ids below `_last_id`
         self._final_at = NEVER  # the time of the second GOAWAY, after the first one was sent
         self._final_id: int | None = None  # the last stream in the second GOAWAY; later streams are ignored
         self._fields = b""  # header fields of the last request

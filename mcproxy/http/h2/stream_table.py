@@ -87,7 +87,7 @@ class StreamTable(Generic[S]):
         self.held = 0  # bytes of paused streams' bodies
 
     def release(self) -> None:
-        """Delete the reference to the connection of a closed transport, so that it is freed without the collector."""
+        """Delete the reference to the closed connection, so that its memory is freed without the garbage collector."""
         del self._owner
 
     # -- DATA ---------------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ class StreamTable(Generic[S]):
             stream.connection_ended(cause)
 
     def remember_reset(self, stream_id: int, *, by_us: bool) -> None:
-        """Remember a stream as reset: its further frames were in transit, or are an error of only that stream."""
+        """Remember a stream as reset, so that a further frame on it counts as in transit, or as its error alone."""
         resets = self._resets
         resets[stream_id] = by_us
         if len(resets) > self._remembered_resets:

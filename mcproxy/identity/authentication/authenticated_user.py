@@ -1,7 +1,7 @@
 """An authenticated user: its user info, the clusters where its names are valid, and the restrictions on its use.
 
 Kubernetes reserves names that begin with "system:". They are accepted from few sources (`allowSystemNames`). If a
-cluster has authenticated them, they are valid only for this cluster, since they are other accounts elsewhere.
+cluster has authenticated such a name, it is valid only for this cluster, since it is another account elsewhere.
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ class AuthenticatedUser:
     """A user from an authenticator, with the group system:authenticated, or the anonymous user.
 
     `cluster` is the cluster whose TokenReview or client CA authenticated the user's `system:` names. They are valid for
-    this cluster and for clusters with the same CA (`also_of`), since the same names are other accounts elsewhere. It is
-    "" without such names, or if another authenticator named the user. `shares_accounts` lifts this restriction for
-    service accounts, nodes and their groups (`shareServiceAccounts`).
+    this cluster and for clusters with the same CA (`also_of`), since the same names are other accounts elsewhere.
+    `cluster` is "" if the user has no such names, or if another authenticator named the user. `shares_accounts` lifts
+    the restriction for service accounts, nodes and their groups (`shareServiceAccounts`).
     """
 
     user: UserInfo

@@ -6,7 +6,7 @@
 
 So a valid certificate with an invalid token is accepted, and also a valid token with an invalid certificate. A
 credential that no authenticator accepts results in 401, never in the anonymous user. If the token is passed on to the
-cluster (`Passthrough`), only the token counts. Source, also of order and errors: k8s.io/apiserver
+cluster (`Passthrough`), only the token counts. Source, also for the order and the errors: k8s.io/apiserver
 `pkg/authentication/request/union` and `.../authenticatorfactory`; the reference page of identity.
 """
 
@@ -80,7 +80,7 @@ class Authenticator:
         homes: Mapping[bytes, tuple[str, ...]] = MappingProxyType({}),
         previous: Authenticator | None = None,
     ) -> Authenticator:
-        """Make the authenticators of a set; `tokens` is the one for bearer tokens, or None.
+        """Make the authenticators of a set; `tokens` is the authenticator for bearer tokens, or None.
 
         `homes` has the clusters of each CA by `verifier.authority_key` (`certificate_homes`): `system:` names in
         certificates from such a CA are valid only in these clusters. `previous` is the same set before a reload:
@@ -125,7 +125,7 @@ class Authenticator:
     ) -> OrPending[AuthenticatedUser]:
         """Return the user, immediately if no review is needed.
 
-        `peer` is the connection's, None without a client certificate. `path` is the unchanged path for the cluster,
+        `peer` is the TLS peer, None without a client certificate. `path` is the unchanged path for the cluster,
         without the query. `client` is the client's address and `server` the server's name, for the log.
         `token_decides`: a certificate counts only if there is no token. Raises StatusError (401, 503).
         """
@@ -211,7 +211,7 @@ class Authenticator:
     def _refused(
         self, cause: str, todo: str, client: str, server: str, peer: TLSPeer | None = None, *, issuer: str = ""
     ) -> StatusError:
-        """Log a refused request with its cause and client, and return the 401; `issuer` is claimed by its token."""
+        """Log a refused request with its cause and client, and return the 401; `issuer`: the token's claimed issuer."""
         log.info(
             "a request is refused: its credential is not accepted",
             event="authentication_refused",

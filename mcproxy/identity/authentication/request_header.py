@@ -1,7 +1,7 @@
 """The authenticator `requestHeader`: X-Remote-* headers of a front proxy that authenticates by a client certificate.
 
 The headers are used only with a certificate that is verified by the CAs of `requestHeader` and has one of the allowed
-names, if these are configured. A front proxy's certificate does not name a user: without X-Remote-User there is none.
+names, if these are configured. A front proxy's certificate does not name a user; only X-Remote-User does.
 Source: k8s.io/apiserver `pkg/authentication/request/headerrequest`.
 """
 
@@ -96,8 +96,8 @@ def remote_user(remote: tuple[Header, ...]) -> UserInfo | None:
     """Return the user that X-Remote-* headers (`IdentityHeaders.remote`) name, None if they name none.
 
     Of several X-Remote-User or -Uid headers, the first is used, even if it is empty; empty groups are omitted. Raises
-    ValueError for text that is not UTF-8 or has control characters, which keys can contain in percent-encoding, and for
-    such a header with underscores.
+    ValueError for text that is not UTF-8 or has control characters (keys can contain them in percent-encoding), and for
+    an X-Remote header that is spelled with underscores.
     """
     name: str | None = None
     uid: str | None = None

@@ -32,8 +32,8 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The authenticator refuses the token. `cause` is for the log: it never has the token, and of its claims only
-    issuer and key.
+    """The authenticator refuses the token. `cause` is for the log: it never contains the token, and of the token's
+    claims only issuer and key.
 
     `own`: the token clearly belongs to this authenticator (by its issuer or its line), so it is refused even if another
     authenticator is unavailable.
@@ -65,11 +65,11 @@ class TokenAuthenticator(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in log lines: "tokenReview by cluster east"."""
+        """The authenticator's name in log lines: "tokenReview by cluster east"."""
 
     @property
     def cache_times(self) -> CacheTimes:
-        """The time for which its results are cached."""
+        """The times for which the union caches the authenticator's results."""
 
     @property
     def cluster(self) -> str:

@@ -53,7 +53,7 @@ _MAX_BYTES = 64 * 1024 * 1024  # for each of the two caches
 _REFUSAL_SIZE = 1500  # approximate bytes; the causes are short
 _PLACES = 256  # maximum number of tokens under review
 _SHARE = _PLACES // 4  # maximum number for one client address
-_MAX_WAITING = 960  # maximum number of waiting tokens; 1,024 with the tokens under review of one address
+_MAX_WAITING = 960  # maximum number of waiting tokens; 1,024 including the 64 tokens of one address under review
 _TIMEOUT = 30.0  # maximum seconds for one token, including the wait
 _RETRY_AFTER = 1  # seconds
 
@@ -77,7 +77,7 @@ class _Known(NamedTuple):
 
 
 _Refusals = list[_Held | None]
-"""The authenticators' refusals of a token, in their order; None for an unavailable authenticator."""
+"""The refusals of a token, in the authenticators' order; None: the authenticator has no current refusal of it."""
 
 
 class UnionTokenAuthenticator:
@@ -238,7 +238,7 @@ class UnionTokenAuthenticator:
         raise self._refusal(token, key, refusals, client, server)
 
     def _held(self, key: bytes, now: float) -> _Refusals:
-        """Return the refusals that have not expired."""
+        """Return the cached refusals of a token that have not expired."""
         kept = self._refused.get(key, now)
         if kept is None:
             return [None] * len(self._authenticators)
@@ -279,7 +279,7 @@ class UnionTokenAuthenticator:
         return AuthenticatedUser(authenticated(cleared), by_token=True, authenticator=kind)
 
     def _refusal(self, token: bytes, key: bytes, refusals: _Refusals, client: str, server: str) -> StatusError:
-        """Cache the refusals; return the error for a client with the address `client`, from the server `server`."""
+        """Cache the refusals; return the error (401 or 503). `client` (address) and `server` (name) are for the log."""
         self._keep(key, refusals)
         held = [one for one in refusals if one is not None]
         if len(held) < len(refusals) and not any(one.refused.own for one in held):

@@ -145,7 +145,7 @@ class SubjectAccessReviewer:
     async def _review(self, review: _Review) -> Decision:
         self._misses[0] += 1
         try:
-            # The key has the cluster: a request after a reload must not get the decision of the earlier cluster.
+            # The key includes the cluster: a request after a reload must not get the decision of the earlier cluster.
             key = (self._cluster(), review)
             return await self._singleflight.join(key, lambda: self._create(review), turn=review[0].name)
         except (UnavailableError, SingleFlightError) as error:
@@ -220,7 +220,7 @@ def _body(user: UserInfo, attributes: Attributes, kind: str, version: model.Revi
 
 
 def _resource_attributes(attributes: Attributes) -> dict[str, Any]:
-    """Return the attributes for a review. Empty fields are omitted, which also means "all" in a review."""
+    """Return the attributes for a review, without empty fields. In a review a missing field can mean "all"."""
     resource: dict[str, Any] = {
         name: value
         for name in ("namespace", "verb", "group", "version", "resource", "subresource", "name")

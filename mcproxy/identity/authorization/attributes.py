@@ -40,7 +40,7 @@ class Attributes(NamedTuple):
 def required_attributes(info: RequestInfo, target: bytes) -> tuple[Attributes, ...]:
     """Return all attributes that must be allowed for a request, in the order in which a kube-apiserver checks them.
 
-    Most requests have one. Exec, attach and portforward over WebSocket have `get` and `create` (kube-apiserver since
+    Most requests have one item. Exec, attach and portforward by WebSocket have `get` and `create` (kube-apiserver since
     1.35, AuthorizePodWebsocketUpgradeCreatePermission), except for a kubelet's, which a cluster checks only as `get` of
     `nodes/proxy`. Methods other than GET and POST are only a `create`; a cluster has no route for them.
     """

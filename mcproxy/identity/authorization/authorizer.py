@@ -75,7 +75,7 @@ class Authorizer:
     def decide(
         self, user: UserInfo, attributes: Attributes, cluster_name: str, authority: str = ""
     ) -> OrPending[Decision]:
-        """Return the decision, at once if it is known; a review raises StatusError (503) without an answer.
+        """Return the decision, at once if it is known; a review that gets no answer raises StatusError (503).
 
         `authority` is the cluster that reviews instead of `cluster_name`, "" for none (`config.model.APIService`).
         """
@@ -118,13 +118,13 @@ class ImpersonationAuthorizer:
         *,
         cluster_decides: bool = False,
     ) -> OrPending[Decision]:
-        """Return the decision, at once if it is known; a review raises StatusError (503) without an answer.
+        """Return the decision, at once if it is known; a review that gets no answer raises StatusError (503).
 
         `cluster_decides`: the cluster gets the client's own credential and Impersonate-* (`Passthrough`), so there is
         no review if rules have allowed it.
         """
         if self._rules is not None:
-            # No rule can have the verb that no cluster has; only the cluster can show whether a role has it.
+            # No rule can contain `UNKNOWN`, a verb that no mode uses. Only the cluster knows whether a role grants it.
             unknown = attributes.verb == UNKNOWN
             if not unknown and not self._rules.match(user, attributes, cluster_name):
                 return _REFUSED

@@ -141,7 +141,7 @@ def _strings(item: Any) -> list[str]:
 
 
 def from_protobuf(message: bytes, schema: Schema) -> JSONDict:
-    """Return the fields of a message as `from_json` does. Raises protobuf.Malformed, which is a ValueError."""
+    """Return the fields of a message as `from_json` does. Raises protobuf.MalformedProtobuf, which is a ValueError."""
     by_number = {field.number: name for name, field in schema.items()}
     found: JSONDict = {}
     for each in protobuf.scan(message, most=_MAX_FIELDS):

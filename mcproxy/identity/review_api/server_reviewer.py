@@ -6,7 +6,8 @@
 
 The client needs the right to create such reviews in the backend (ClusterRole system:auth-delegator), even if the
 server's own rules allow them. If the backend knows only the proxy as a user (`identity: Proxy`), a user's rights there
-are the proxy's; and it is not asked for the right to create reviews if rules decide and no cluster reviews tokens.
+are the proxy's rights. Such a backend does not review the right to create reviews if rules decide and no cluster
+reviews tokens.
 
 Sources: k8s.io/kubernetes `pkg/registry/authentication/tokenreview/storage.go`, `pkg/registry/authorization/
 subjectaccessreview/rest.go`; audiences: k8s.io/apiserver `pkg/authentication/authenticator/audagnostic.go`.
@@ -70,7 +71,7 @@ class ServerReviewer:
         """`home` is the backend's cluster, which defines the users' names; for an aggregate it is the primary or first
         member.
 
-        `masters` decides whether its API services learn of system:masters. `rights` is the backend's reviewer for
+        `masters` decides whether the backend's API services learn of system:masters. `rights` is the reviewer for
         clients; `services` are the server's API services by group-version; `audiences` are those of the server's own
         tokens (`tokenReview.audiences`), empty if unknown. `as_proxy`: the backend knows only the proxy as a user, so
         `rights` are the proxy's rights. `right_needed`: the client needs a right in the backend.

@@ -45,7 +45,7 @@ _UNITS = {"": "", "k": "Ki", "m": "Mi", "g": "Gi"}
 
 @dataclass(slots=True)
 class Canary:
-    """The canary rule of an object whose backends get a part of another ingress's requests for the same paths."""
+    """The canary rule of an Ingress: its backends get a part of another Ingress's requests for the same paths."""
 
     weight: int = 0
     total: int = 100

@@ -104,7 +104,7 @@ def _refuses(entry: dict[str, Any]) -> bool:
 
 
 def _part(name: str) -> str:
-    """Return the part of a name that is valid in mcproxy; a number before it makes the result unique."""
+    """Return the valid part of a flow control's name; the caller puts a number before it, so the result is unique."""
     text = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in name[:40])
     return text.strip("._-") or "schema"
 
@@ -142,7 +142,7 @@ class _Treatment:
     reject: RejectAnswer | None
 
     def is_least_of(self, others: Sequence[_Treatment]) -> bool:
-        """Return whether none of `others` allows a request more, by another limit or other endpoints."""
+        """Return whether each of `others` refuses requests, or has the same limit and endpoints as this treatment."""
         return all(other.reject is not None or self._limits() == other._limits() for other in others)
 
     def _limits(self) -> tuple[Any, Any]:
@@ -162,7 +162,8 @@ class Policies:
     ) -> None:
         """`endpoints`: mcproxy's names of endpoints by KubeGateway's names. `logging`: the cluster's log mode.
 
-        `mode` applies to every rule; None: AS_WRITTEN if no request gets more by it, else AS_RUN.
+        `mode` applies to every rule. None: AS_WRITTEN for a policy if all later policies refuse requests or have the
+        same limit and endpoints, else AS_RUN.
         """
         self._fragment = fragment
         self._endpoints = endpoints

@@ -107,7 +107,7 @@ class _List:
     made: Translation
 
     def items(self, written: Sequence[str]) -> list[str] | None:
-        """Return the list; None if it matches no value, [] if it was empty."""
+        """Return the list in mcproxy's form; None if it matches no value, [] if `written` is empty."""
         if not written:
             return []
         if "*" in written:

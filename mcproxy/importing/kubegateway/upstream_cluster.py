@@ -41,7 +41,7 @@ class KubeGatewayOptions:
     client_ca: bytes = b""
     """PEM of the authorities for clusters without clientCAData."""
     mode: Mode | None = None
-    """The mode for inverted lists; None: AS_WRITTEN if no request gets more by it, else AS_RUN."""
+    """The mode for inverted lists; None: chosen for each policy (`policies.Policies`)."""
 
 
 def translate(found: Object, options: KubeGatewayOptions) -> Fragment:

@@ -1,7 +1,7 @@
 """The open audit log: a file with one event per line, written by a thread from a bounded queue.
 
-While the disk is full, queued events are kept and written later. Only events that exceed the queue are lost, which are
-counted and reported.
+While the disk is full, queued events are kept and written later. Only events that exceed the queue are lost. Lost
+events are counted and reported.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def _unavailable_apiservices(status: Document) -> Found:
 
 
 def _unavailable_by_name(status: Document) -> Found:
-    """As `_unavailable_apiservices`, with one series if two servers use a name for different API servers."""
+    """Yield the series of `_unavailable_apiservices`, but only one per name, for all API servers with this name."""
     found: dict[Any, bool] = {}
     for (name, _), unavailable in _unavailable_apiservices(status):
         found[name] = found.get(name, False) or bool(unavailable)

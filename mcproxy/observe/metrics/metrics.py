@@ -1,4 +1,4 @@
-"""The counts of one process or, in the supervisor, the sums of all processes."""
+"""The counters and histograms of one process or, in the supervisor, their sums over all processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mcproxy.observe.metrics.request_counts import RequestCounts
 from mcproxy.observe.senders import Senders
 
 LAG_WINDOW = 30.0
-"""Seconds of a window; the longest iteration is of the previous and the current window."""
+"""Length of a window in seconds. The longest iteration is that of the previous and the current window together."""
 
 
 class Turns(Protocol):
@@ -87,7 +87,7 @@ class Metrics:
         self.audit_queue: Callable[[], int] = lambda: 0  # returns the bytes of queued audit events
         self.finished = self._requests.finished  # method of `Recorder`, called for every request
         self.of_ingresses = IngressCounts(self.counts)
-        """Called for every request to an ingress."""
+        """Counts the requests to ingresses; `IngressCounts.count` is called for every such request."""
 
     def measure_loop(self, process: str, reactor: Turns) -> None:
         """Count the iterations of this process's reactor; `process` is the process name (worker-0)."""

@@ -8,7 +8,7 @@ The number of series is limited. Servers, clusters, endpoints and policies are t
 those of Kubernetes or, for non-resource paths, HTTP methods. Resources must have proved to exist, at most 200 per
 cluster. A status code is a registered code, or its class (5xx). If `mcproxy_requests_total` would exceed 10,000 series,
 further requests are counted by server, cluster and class of the code only. So forged responses of a cluster, or of a
-tenant's server behind it, only make the counts of others less detailed; their errors still show.
+tenant's server behind it, only make the counts of other requests less detailed. Errors of those requests still show.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _REFUSED_BY = {
     "ok": "cluster",
     "client_closed": "cluster",
     "client_stalled": "cluster",
-}  # by a record's reason; "cluster" if one has answered
+}  # the refusing part by a record's reason; "cluster" if a cluster has answered
 _RESOURCE = re.compile(r"[A-Za-z0-9._/-]{1,200}")  # names of resources and groups are far shorter
 _KEPT = 4096  # limit of cached combinations of values
 

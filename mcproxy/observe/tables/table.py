@@ -74,7 +74,7 @@ class Column:
     state: State | Callable[[Entry], State] = ""
     """The state of its cells, or a function of the entry. A row with a warn or bad cell needs attention."""
     alarm: State = ""
-    """As `state`, but only for terminal colours, since a count since the start needs no attention now."""
+    """The state that only determines the colour on a terminal: a count since the start needs no attention now."""
     detail: str = ""
     """The key of a text that the page shows after the value."""
     yields: bool = False

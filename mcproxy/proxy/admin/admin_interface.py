@@ -1,4 +1,5 @@
-"""The source of an Admin listener's answers: the daemon, in this process or over the channel to the supervisor."""
+"""The interface through which Admin listeners get their data from the daemon: in this process, or over the channel to
+the supervisor."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ class AdminSource(Protocol):
     """
 
     def status(self) -> Coroutine[Deferred[Any], Any, dict[str, Any]]:
-        """Return the status document, as the control command `status` answers it."""
+        """Return the status document, in the form of the control command `status`."""
 
     def metrics(self, openmetrics: bool) -> Coroutine[Deferred[Any], Any, list[bytes]]:
         """Return the body of /metrics, in pieces."""

@@ -5,7 +5,7 @@
 A request with a wrong Host, from a web page of another site, or without a user learns nothing, not even which paths
 are served. Expensive answers (all except probes) are limited in number, so that a flood of them does not delay requests
 to clusters. Each listener has its own limit, and one remote client can use half of it. So a client that does not read
-an open listener's answers blocks neither operators on other listeners nor other scrapers.
+the answers of a listener without authentication blocks neither operators on other listeners nor other scrapers.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ log = Logger(__name__)
 MAX_AT_ONCE = 16
 """Maximum number of concurrent answers (except probes) of a listener in one process; more requests get 429."""
 MAX_OF_CLIENT = MAX_AT_ONCE // 2
-"""Maximum for one remote address; on this machine, one address is many clients."""
+"""Maximum for one remote address. Addresses of this machine have no such maximum: many clients share each of them."""
 _CHECKS_LAST = 0.5
 """Seconds for which the checks by other processes are cached, since anybody may request probes without limit."""
 _METHODS = (b"GET", b"HEAD")
@@ -205,7 +205,7 @@ class AdminPipeline:
                 await parts.send_body(exchange, self._fields(exchange, answer), iter(answer.pieces), gzip)
         finally:
             parts.running.subtract(place)
-            parts.running += Counter()  # without those that are zero
+            parts.running += Counter()  # removes the keys whose count is zero
 
     def _place(self, client: ClientConnectionInfo) -> Sequence[tuple[str, str]]:
         """Return the keys under which a request of this client is counted. Raises StatusError (429)."""

@@ -1,6 +1,6 @@
 """The worker's connection to the keeper, which can be interrupted while the keeper is replaced.
 
-During this time, a limited number of requests wait for the next keeper for a limited time; then they get 503.
+During an interruption, a limited number of requests wait for the next keeper for a limited time. Then they get 503.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class KeeperClient:
                 link = await self.ready(until)
                 return wire.decision_of(await _Review(link, wire.encode(question)).answer, cluster)
             except KeeperLost:
-                continue  # the review had no effect: ask the next keeper
+                continue  # a review has no effect, so it can be sent to the next keeper
             except ReviewUnavailable:
                 raise
             except StatusError:

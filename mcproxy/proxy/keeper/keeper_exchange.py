@@ -258,7 +258,7 @@ class RelayedClient:
         self._forwarded = forwarded
 
     def forwarded_fields(self, head: RequestHead) -> bytes:
-        """Return the X-Forwarded-* fields (`ClientConnectionInfo.forwarded`)."""
+        """Return the X-Forwarded-* fields (`ClientConnectionInfo.forwarded_fields`)."""
         return self._forwarded
 
     @property

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 log = Logger(__name__)
 
-_FULL = 4 * 1024 * 1024  # bytes that are queued for a worker and above which watches wait, too
+_FULL = 4 * 1024 * 1024  # limit of the bytes queued for a worker; above it, even shared data of watches waits
 _USERS = 2048  # maximum number of cached users
 _RETRY_AFTER = 1
 _DECIDE_FOR = 1.0  # maximum seconds for a worker to follow a reload that the keeper has already applied
@@ -354,7 +354,7 @@ class KeeperRequest(Request):
         self.response_fields = opened.response_fields
 
     def headers_for_members(self) -> IdentityHeaders:
-        """Return the client's identity headers, which are parsed when a member is first asked."""
+        """Return the client's identity headers, which are parsed for the first request to a member."""
         if self._headers is None:
             self._headers = split_identity_headers(self.exchange.head.fields)
         return self._headers

@@ -113,7 +113,7 @@ class ClusterViews:
         return all(self._is_known(cluster, kind, namespace) for kind in kinds)
 
     def namespace_flipped(self, place: ClusterServiceKey) -> bool:
-        """Whether a namespace was created or deleted since the last call for it."""
+        """Whether a namespace was created or deleted since the last call with the same namespace."""
         item = (place.cluster, place.service)
         exists = self._caches.get(FollowedKind.NAMESPACES, place) is not None
         if exists == (item in self._namespaces):
@@ -158,11 +158,11 @@ class ClusterViews:
         return self._caches.get(FollowedKind.EXPORTS, place) is not None
 
     def is_followed(self, cluster: str, namespace: str) -> bool:
-        """Whether the caches follow the endpoints of a namespace of a cluster, or only keep the last known state."""
+        """Whether the caches follow the EndpointSlices of a namespace; else they keep only the last known state."""
         return self._caches.state(cluster, FollowedKind.SLICES, namespace).followed
 
     def cause(self, cluster: str, namespace: str) -> str:
-        """Return why the caches do not follow the endpoints of a namespace of a cluster."""
+        """Return why the caches do not follow the EndpointSlices of a namespace of a cluster."""
         return self._caches.state(cluster, FollowedKind.SLICES, namespace).cause
 
     def away_since(self, cluster: str, namespace: str) -> WallSeconds | None:
@@ -170,7 +170,7 @@ class ClusterViews:
         return self._unreachable.since(cluster, namespace)
 
     def known(self, cluster: str, namespaces: Collection[str], *, multicluster: bool) -> object:
-        """Return a value that changes whenever more or less of the cluster's state is confirmed."""
+        """Return a value that changes when a namespace's state becomes known or unknown, or an API version changes."""
         versions = tuple(self._caches.resource(cluster, kind) for kind in MULTICLUSTER) if multicluster else ()
         return versions, frozenset(
             namespace for namespace in namespaces if self.is_known(cluster, namespace, multicluster=multicluster)
@@ -180,7 +180,7 @@ class ClusterViews:
         state = self._caches.state(cluster, kind, namespace)
         unneeded = state.refused or state.served is False or not self._caches.is_wanted(cluster, kind)
         if unneeded and not kind.namespaced:
-            return True  # not needed: an attempt to write shows whether the namespace exists
+            return True  # this kind is optional: an attempt to write shows whether the namespace exists
         place = (cluster, kind, namespace)
         if state.served is False:
             self._followed.discard(place)
@@ -272,7 +272,7 @@ class UnreachableSources:
     """The sources (namespaces of clusters) that are not followed: their last known endpoints are used."""
 
     def __init__(self, clock: IReactorTime, mark: Callable[[Iterable[ServiceKey]], None]) -> None:
-        """`mark` is called with the services of a source when their allowed time ends or the source is back."""
+        """`mark` is called with the time-limited services of a source, when a limit ends or the source is back."""
         self._clock = clock
         self._mark = mark
         self._services: dict[_Source, list[tuple[ServiceKey, float]]] = {}
@@ -291,7 +291,7 @@ class UnreachableSources:
             self._forget(source)
 
     def check(self, cluster: str, is_followed: Callable[[str, str], bool]) -> None:
-        """Check which sources of a cluster are followed; start or end their timers."""
+        """Check which sources of a cluster are followed; start or cancel the timers of their removal."""
         for source, services in self._services.items():
             if source[0] != cluster:
                 continue
@@ -329,7 +329,7 @@ class UnreachableSources:
         return None if found is None else found[1]
 
     def stop(self) -> None:
-        """End everything."""
+        """Cancel all timers."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

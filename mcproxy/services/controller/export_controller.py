@@ -51,8 +51,8 @@ class ExportController:
         self._clock = parts.clock
         self._own = ManagedObjects(caches)
         self._quotas = ExportQuotas(caches)
-        self._turns = ExportWorkQueue(self._clock, self._compute, self._write)
-        self._mark = self._turns.mark
+        self._work_queue = ExportWorkQueue(self._clock, self._compute, self._write)
+        self._mark = self._work_queue.mark
         self._unreachable = UnreachableSources(self._clock, self._mark)
         self._identities = ClusterIdentities(caches)
         self._views = ClusterViews(caches, self._own, self._quotas, self._unreachable, self._identities, self._refusal)
@@ -62,7 +62,7 @@ class ExportController:
         self._confirmed: dict[str, object] = {}
         #: the managed objects in each cluster when a service was computed; None: the cluster's state was unknown then
         self._considered: dict[ServiceKey, dict[str, frozenset[tuple[FollowedKind, str]] | None]] = {}
-        self._derived: dict[tuple[str, str], ServiceKey] = {}  # by the name of the object derived from a service
+        self._derived: dict[tuple[str, str], ServiceKey] = {}  # by namespace and name of an object derived from it
         self._ownerless: set[ServiceKey] = set()  # services with objects that wait for their owner
         self._pruning = self._clock.callLater(_PRUNE, self._prune)
         self._problem_log = ProblemLog(self._clock.seconds)
@@ -108,13 +108,13 @@ class ExportController:
         self._mark(self._tracked())
 
     def stop(self) -> None:
-        """End everything at once."""
+        """Cancel all work at once; the Leases of the clusters are not freed."""
         if self._stopped:
             return
         self._stopped = True
         self._unsubscribe()
         self._unreachable.stop()
-        self._turns.stop()
+        self._work_queue.stop()
         if self._pruning.active():
             self._pruning.cancel()
         targets, self._targets = self._targets, {}
@@ -122,21 +122,21 @@ class ExportController:
             target.stop()
 
     async def retire(self) -> None:
-        """End everything, and free all Leases for other replicas."""
+        """Cancel all work, and free all Leases for other replicas."""
         targets = list(self._targets.values())
         self._targets = {}
         self.stop()
         await gatherResults([Deferred.fromCoroutine(target.retire()) for target in targets])
 
     def on_prune(self, notify: Callable[[], None]) -> None:
-        """Call `notify` periodically, because some changes cause no event."""
+        """Call `notify` after each periodic pruning, because some changes cause no event."""
         self._settled = notify
 
     def leftovers(self) -> Mapping[str, Collection[str]]:
-        """Return the namespaces of each cluster with managed objects: they are followed until they have none."""
+        """Return the namespaces with managed objects, by cluster; a namespace is followed until it has none."""
         return {cluster: self._own.namespaces(cluster) for cluster in self._caches.clusters}
 
-    # -- what changes (caches.ServiceListener) ------------------------------------------------------------------------
+    # -- what changes (service_caches.ServiceListener) ----------------------------------------------------------------
 
     def services_changed(self, keys: Collection[ClusterServiceKey]) -> None:
         """Recompute the exports that depend on these Services, whose objects have changed."""
@@ -179,7 +179,7 @@ class ExportController:
         self._refresh_identities(exports)
         keys = [key for key in self._tracked() if cluster in self._clusters_of(key)]
         known = self._views.known(cluster, {key.namespace for key in keys}, multicluster=self._is_multicluster(cluster))
-        if self._confirmed.get(cluster) != known:  # otherwise the cluster only became unreachable or reachable again
+        if self._confirmed.get(cluster) != known:  # equal if the cluster only became unreachable or reachable again
             self._confirmed[cluster] = known
             self._mark(keys)
         self._unreachable.check(cluster, self._views.is_followed)
@@ -192,22 +192,22 @@ class ExportController:
             target.writer.wake()
 
     def _leads_changed(self, cluster: str, leads: bool) -> None:
-        """Compare all services with a cluster for which this process has become the leader."""
+        """Compare all services with a cluster if this process has become its leader."""
         if not leads:
             return
         for key in {*self._state, *self._own}:
-            self._turns.compare(key, cluster)
+            self._work_queue.compare(key, cluster)
 
     def write_ended(self, key: ServiceKey, succeeded: bool) -> None:
         """Schedule the next comparison of a service after a write has ended."""
         if self._stopped:
             return
         if succeeded:
-            self._turns.recheck(key)
+            self._work_queue.recheck(key)
         else:
             self._mark((key,))  # the status of the objects can contain the reason of the refusal
         if key in self._ownerless:
-            self._turns.compare(key)
+            self._work_queue.compare(key)
 
     def _refusal(self, place: ObjectKey) -> str:
         """Return why a cluster has refused an object; "" if it has not, or has not received a request."""
@@ -265,11 +265,11 @@ class ExportController:
         self._considered[key] = {
             cluster: frozenset(self._own.of(key, cluster)) if view.known else None for cluster, view in views.items()
         }
-        self._turns.compare(key)
+        self._work_queue.compare(key)
         for place in changed:
             owner = self._state.owner(place)
             if owner is not None and owner != key:
-                self._turns.compare(owner, place.cluster)
+                self._work_queue.compare(owner, place.cluster)
 
     def _is_multicluster(self, cluster: str) -> bool:
         """Whether ServiceExports and ServiceImports of a cluster are read."""
@@ -288,7 +288,7 @@ class ExportController:
         return found.keys()
 
     def _write(self, key: ServiceKey, clusters: set[str] | None) -> None:
-        """Compare a service with the objects in clusters, and queue the differences where this process leads.
+        """Compare a service with the objects in the clusters that this process leads, and queue the differences.
 
         The caches may have learned of a cluster or of managed objects since the service was computed: while the service
         was throttled, or before `caches` reported the change. An object that the computation did not see is not
@@ -342,7 +342,7 @@ class ExportController:
             target.writer.write(key, changes(wanted, observed, mutations, wall, owners))
 
     def _note_foreign(self, target: WritableCluster, key: ServiceKey, places: Collection[ObjectKey]) -> None:
-        """Note the foreign objects with wanted names for periodic re-checks: their deletion can go without an event."""
+        """Keep the foreign objects that have a desired name for periodic checks: their deletion can cause no event."""
         target.foreign.keep(key, places)
         for place in places:
             if target.foreign.note(key, place, "a foreign object has the name of one of ours: it is not changed"):
@@ -357,7 +357,7 @@ class ExportController:
         self._considered = {key: found for key, found in self._considered.items() if self._is_tracked(key)}
         for target in self._targets.values():
             for key in target.foreign.services():
-                self._turns.compare(key, target.name)
+                self._work_queue.compare(key, target.name)
         if self._targets:
             name = next(iter(self._targets))
             target = self._targets[name] = self._targets.pop(name)  # each call handles one cluster, in rotation

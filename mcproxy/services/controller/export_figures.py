@@ -112,7 +112,7 @@ def _target(name: str, target: WritableCluster, identity: str) -> dict[str, Any]
 
 _MOST_LINES = 30
 _LINES_PERIOD = 60.0
-"""At most `_MOST_LINES` log lines in these seconds: writers of a source cluster can cause any number of problems."""
+"""Seconds in which at most `_MOST_LINES` lines are logged: writers of a source cluster can cause many problems."""
 
 
 class ProblemLog:
@@ -124,7 +124,7 @@ class ProblemLog:
         self._once = LogOnce(_LINES_PERIOD, burst=_MOST_LINES)
 
     def take(self, key: ServiceKey, problems: Sequence[ExportProblem]) -> None:
-        """Set the current problems of a service."""
+        """Set the current problems of a service, and log the new ones."""
         before = self._logged.get(key, frozenset())
         now = frozenset((each.kind, each.cluster, each.export) for each in problems)
         if now:

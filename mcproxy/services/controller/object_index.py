@@ -1,6 +1,6 @@
 """Indexes the objects that mcproxy manages in each cluster by the service from which they are derived. No I/O.
 
-The caches report a changed Service of a cluster; the index returns the exported services that it concerns.
+The caches report a changed Service of a cluster; the index returns the exported services that the change concerns.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ManagedObjects:
         return {source for source, _, _ in before | now}
 
     def reindex_cluster(self, cluster: str) -> Collection[ServiceKey]:
-        """Re-index all known Services of a cluster, and the former ones."""
+        """Re-index all Services of a cluster that have or had managed objects; return their exported services."""
         places = {place for place in self._at if place.cluster == cluster}
         for kind in (*_KINDS, FollowedKind.SLICES):
             for item in self._caches.objects(cluster, kind):
@@ -118,7 +118,7 @@ _NEWEST = float("inf")
 
 
 class ExportQuota:
-    """Selects the ServiceExports of one cluster that are within its quota: the oldest ones, and of equal age by name.
+    """Selects the ServiceExports of one cluster that are within its quota: the oldest ones first, then by name.
 
     So a new ServiceExport never displaces an older one, whatever the order of events and also after a restart. No
     cluster uses up the quota of another one.

@@ -1,8 +1,8 @@
 """Schedules the computation of exported services and their comparison with the clusters. No I/O.
 
 All changed services are computed before any is compared. The work is done in turns of a few milliseconds, with other
-work of the process in between. A service that takes long and changes often is throttled: anyone who can write to a
-source cluster can make one.
+work of the process in between. A service that takes long and changes often is throttled, because anyone who can write
+to a source cluster can create such a service.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ log = Logger(__name__)
 _TURN = 0.005  # seconds of work in one turn of the reactor
 _LONG = 0.02  # seconds; longer work is throttled, and is followed by a pause
 _REST = 10
-"""A service is computed or compared again no earlier than this multiple of the time that it last took."""
-_MAX_REST = 2.0  # seconds
+"""The pause before a throttled service is computed or compared again, as a multiple of the time that it last took."""
+_MAX_REST = 2.0  # maximum of seconds of that pause
 _BREATHER = 2
 """After work longer than `_LONG`, all work on exports pauses for this multiple of its duration."""
 _RECHECK = CACHE_PATIENCE + 0.5
@@ -44,7 +44,7 @@ class ExportWorkQueue:
         self._dirty: dict[ServiceKey, None] = {}
         self._compare: dict[ServiceKey, set[str] | None] = {}
         self._recheck: deque[tuple[float, ServiceKey]] = deque()
-        #: the end of the throttling, by whether the service is to be computed (else compared) and by service
+        #: the end of the throttling; the key is a service, and whether its computation (else its comparison) waits
         self._resting: dict[tuple[bool, ServiceKey], float] = {}
         self._pause_until = 0.0
         self._working: IDelayedCall | None = None
@@ -52,24 +52,24 @@ class ExportWorkQueue:
         self._stopped = False
 
     def mark(self, keys: Iterable[ServiceKey]) -> None:
-        """Have these services computed again."""
+        """Schedule the computation of these services."""
         self._dirty.update(dict.fromkeys(keys))
         if self._dirty:
             self._soon()
 
     def compare(self, key: ServiceKey, cluster: str | None = None) -> None:
-        """Have a service compared again with a cluster; None: with all."""
+        """Schedule the comparison of a service with a cluster; None: with all clusters."""
         self._add(key, None if cluster is None else (cluster,))
         self._soon()
 
     def recheck(self, key: ServiceKey) -> None:
-        """Have a service compared again after the time in which the caches have to show the last write."""
+        """Schedule the comparison of a service for the time by which the caches have to show its last write."""
         self._recheck.append((self._clock.seconds() + _RECHECK, key))
         if self._rechecking is None:
             self._rechecking = self._clock.callLater(_RECHECK, self._recheck_due)
 
     def stop(self) -> None:
-        """End everything at once."""
+        """Cancel all scheduled work at once."""
         self._stopped = True
         for timer in (self._working, self._rechecking):
             if timer is not None and timer.active():
@@ -106,7 +106,7 @@ class ExportWorkQueue:
             self._working.reset(wait)
 
     def _work(self) -> None:
-        """Work for one turn."""
+        """Compute and compare services for one turn (`_TURN`); schedule the next turn if work is left."""
         self._working = None
         began = now = self._clock.seconds()
         self._resting = {each: until for each, until in self._resting.items() if until > now}

@@ -58,7 +58,7 @@ class WritableCluster:
         """
         self.name = name
         self.where = where
-        """The name of its Lease."""
+        """Namespace and name of the Lease for the leader election in this cluster."""
         election = Election(parts.identity, parts.boot_seconds)
         lease = parts.make_lease(cluster, where)
         self.elector = LeaderElector(name, lease, election, parts.clock, parts.random, self._changed)

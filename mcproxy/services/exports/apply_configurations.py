@@ -176,7 +176,9 @@ def _families(merged: ExportedService) -> dict[str, Any]:
 
 
 def _headless_families(merged: ExportedService) -> dict[str, Any]:
-    """Return the policy and families of the source: every cluster accepts any for a headless Service without selector.
+    """Return the source's IP family policy and IP families, for a headless Service.
+
+    Every cluster accepts any families for a headless Service without selector.
 
     Defaults of the API server are set explicitly, since they would be a difference otherwise (kubernetes
     `pkg/registry/core/service`, `initIPFamilyFields`).

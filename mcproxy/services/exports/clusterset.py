@@ -3,7 +3,7 @@
 Source: KEP-1645, with `serviceDiscovery.clusters` as the clusterset. Every cluster of the set that has the namespace
 and serves the API imports an exported service, the exporters too. It gets a ServiceImport, the Service
 `clusterset-SERVICE` with the addresses for the ServiceImport, and the EndpointSlices of all exporters. Where exports
-conflict, the oldest one decides, and the status of each reports the conflict.
+conflict, the oldest ServiceExport decides, and the status of each one reports the conflict.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Computes the objects that `serviceExports` of the configuration create for one service. Pure.
 
-Source: services.md. Each cluster of `to` gets the EndpointSlices of all clusters of `from` (its own too) and the
-Service `derived-SERVICE`, with the ports of the source or the declared ones. The first source in `from` has precedence.
+Source: services.md. Each cluster of `to` gets the EndpointSlices of all clusters of `from` (its own too, if listed) and
+the Service `derived-SERVICE`, with the source's or the declared ports. The first source in `from` has precedence.
 With `as: SameName` the Service has the name of the exported one. An existing Service is used unchanged; the slices of
 its own cluster are not added, because it has those endpoints already.
 """
@@ -80,7 +80,7 @@ def add_exports(work: DesiredBuilder) -> None:
 def _import_derived(
     work: DesiredBuilder, export: model.ServiceExport, cluster: str, sources: Sequence[Source], unknown: Sequence[str]
 ) -> None:
-    """Add the imports of one cluster, its own slices too if it exports, because the Service has no selector."""
+    """Add the imports of one cluster, with its own slices if it is a source: the derived Service has no selector."""
     key, report, observed = work.key, work.report, work.observed(cluster)
     name = service_name(PREFIX, *key)
     existing = observed.services.get(name)
@@ -212,7 +212,8 @@ def _merged(
 ) -> ExportedService | None:
     """Return the Service for an importing cluster; None if no source can provide one.
 
-    `held`: its present Service if the state of a source is unknown: ports that may come from that source are kept.
+    `held`: the cluster's present Service if the state of a source is unknown; then ports that can come from that source
+    are kept.
     """
     constituents = [Constituent(cluster, held)] if held is not None else []
     constituents += [Constituent(source.cluster, source.service) for source in sources if source.service is not None]

@@ -1,7 +1,8 @@
 """Merges the exports of one service from several clusters, and finds the properties that conflict. Pure.
 
 Source: KEP-1645, Constraints and Conflict Resolution. Ports are merged, first by name and then by protocol and number.
-Of other values the first constituent's is taken (with ServiceExports: the oldest one's).
+The IP families are those of all constituents. Every other value is that of the first constituent (with ServiceExports:
+of the oldest one).
 """
 
 from __future__ import annotations

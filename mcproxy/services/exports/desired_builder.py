@@ -25,14 +25,14 @@ from mcproxy.services.exports.source_objects import ExportedService, read_import
 
 
 class ObservedService(NamedTuple):
-    """A Service with the name of a derived one."""
+    """An existing Service, managed or foreign, that has the name of a derived Service."""
 
     ours: bool
     service: ExportedService
 
 
 class ObservedImport(NamedTuple):
-    """A ServiceImport with the name of the service."""
+    """An existing ServiceImport, managed or foreign, that has the name of the service."""
 
     ours: bool
     clusters: tuple[str, ...]
@@ -44,7 +44,7 @@ class ObservedImport(NamedTuple):
 
 
 class ExistingObjects:
-    """The objects of one cluster with names of derived objects of one service."""
+    """The existing objects of one cluster that have names of the objects derived from one service."""
 
     __slots__ = ("imports", "services", "slices")
 
@@ -99,7 +99,7 @@ class ProblemReport:
         self._key = key
         self._found: dict[tuple[str, str, ProblemKind], tuple[int, str]] = {}
         self.export = export
-        """The entry of `serviceExports` that is being computed; "" for ServiceExports."""
+        """The name of the entry of `serviceExports` that is being computed; "" for ServiceExports."""
 
     def count(self, cluster: str, kind: ProblemKind, message: str) -> None:
         """Count a problem; the message that sorts first is kept, so that the order of calls does not matter."""
@@ -108,7 +108,7 @@ class ProblemReport:
         self._found[place] = (number + 1, min(first, message))
 
     def message(self, cluster: str, kind: ProblemKind) -> str:
-        """Return the message of a counted kind; "" if there is none."""
+        """Return the message of a kind of problem in a cluster; "" if none was counted."""
         return self._found.get((self.export, cluster, kind), (0, ""))[1]
 
     def problems(self) -> tuple[ExportProblem, ...]:
@@ -147,7 +147,7 @@ class DesiredBuilder:
         return (view.cluster_id if view is not None else "") or label_value(cluster)
 
     def observed(self, cluster: str) -> ExistingObjects:
-        """Return the objects of a known cluster with names of derived objects."""
+        """Return the existing objects with names of derived objects in a cluster whose state is known."""
         found = self._observed.get(cluster)
         if found is None:
             found = self._observed[cluster] = ExistingObjects(self.views[cluster])

@@ -38,9 +38,9 @@ class DesiredState:
     """The desired state of all services, updated one service at a time.
 
     Two services can claim the same object in two cases: briefly, after an EndpointSlice has moved between them and only
-    one has been recomputed; or when somebody has searched for a service with the same 50-bit hash in its derived name.
-    The service that has the object in the cluster already then owns it, so that nobody can take it away; if none has,
-    the first service by name owns it, regardless of time. The other service gets no object.
+    one has been recomputed; or when somebody has chosen a service name that gives the same 50-bit hash in the derived
+    name. The service that has the object in the cluster already owns it, so that nobody can take it away. If no service
+    has it, the first service by name owns it, whatever the order of events. The other service gets no object.
     """
 
     __slots__ = ("_claims", "_holder", "_parts")
@@ -79,7 +79,7 @@ class DesiredState:
         return None if claims is None else self._winner(place, claims)
 
     def is_for(self, place: ObjectKey, key: ServiceKey) -> bool:
-        """Whether a service owns an object that it claims, and also the derived Service that the object names."""
+        """Whether a service owns an object, and the derived Service that the object names is not another service's."""
         if self.owner(place) != key:
             return False
         metadata = self.part(key).objects[place]["metadata"] if place in self.part(key).objects else {}

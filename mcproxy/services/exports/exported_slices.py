@@ -122,7 +122,7 @@ def _with_zone_hints(each: SourceSlice) -> SourceSlice:
 
 
 def slice_ports(each: SourceSlice, source: ExportedService, merged: ExportedService) -> tuple[Port, ...]:
-    """Return the ports of a slice under the names of the merged service, without ports that it does not have."""
+    """Return the ports of a slice under the merged service's names, without ports that the merged service lacks."""
     if not source.ports or (merged.headless and not merged.ports):
         return each.ports  # a headless Service needs no ports, but its slices can have some
     names = port_names(source, merged)

@@ -95,8 +95,8 @@ def source_of(resource: str, namespace: str, labels: Mapping[str, Any]) -> Servi
 # equals a name with a hash, and a hostile cluster cannot choose a name that collides with another source's.
 #
 # The name of a Service (`derived-SERVICE`) that would exceed 63 characters is cut, and ends with a short hash that
-# clients can compute too (services.md). If somebody has searched for a service with the same hash, the existing
-# Service keeps the name (`DesiredState`).
+# clients can compute too (services.md). If somebody has chosen a service name that gives the same hash, the existing
+# Service keeps its name (`DesiredState`).
 
 
 MAX_NAME = 253

@@ -255,7 +255,7 @@ def read_service(data: bytes) -> ExportedService:
 
 
 def read_slice_name(data: bytes) -> str | None:
-    """Return the name of an EndpointSlice, in a fraction of the time of decoding all of it.
+    """Return the name of an EndpointSlice, in a fraction of the time that decoding the whole object takes.
 
     Returns None if the slice itself is imported from another cluster. Raises UnreadableObject.
     """

@@ -55,7 +55,7 @@ _BEGINNINGS = (
 )
 _MESSAGE = re.compile(rb'"message":\s*"((?:[^"\\]|\\.){0,400})')
 _LEFT = re.compile(rb"(?im)^(?:date|retry-after):[^\n]*\n")
-_UNDECIDED = 512  # bytes that suffice to recognize a Status: none begins with so many spaces
+_UNDECIDED = 512  # bytes that suffice to recognize a Status, because no Status begins with so many spaces
 _OF_THE_API_SERVER = re.compile(rb"(?im)^(?:audit-id|x-kubernetes-pf-[a-z-]+):[^\n]*\n")
 _LOCATION = re.compile(rb"(?im)^((?:content-)?location:[ \t]*(?:https?://[^/\r\n]*)?)([^\r\n]*)")
 
@@ -180,7 +180,7 @@ def response_fields(fields: bytes, prefix: bytes) -> bytes:
 
 
 class Removal:
-    """Removes a word from a stream of bytes; `held` is the last part if it can be the beginning of the word."""
+    """Removes a byte string (the word) from a stream; `held` is the stream's end while a word can begin there."""
 
     __slots__ = ("_word", "held")
 
@@ -266,7 +266,7 @@ class ServiceBehindAPIServer:
         self._gone = True
 
     def take(self, *, upgrade: bool) -> ClientStream | None:
-        """Return a stream of HTTP/1.1, because a pod's response could end an HTTP/2 connection of several requests."""
+        """Return an HTTP/1.1 stream: a pod's response could end an HTTP/2 connection that carries other requests."""
         cluster = self._cluster()
         if cluster is None or not cluster.credentials.is_ready:
             return None
@@ -388,7 +388,7 @@ class _Proxied:
 
 
 def request_fields(fields: bytes) -> bytes:
-    """Return the fields of a client's request to pass on, with the fields that name its origin."""
+    """Return a client's fields to pass on, with the ingress' own X-Forwarded-*, X-Real-IP and Forwarded."""
     forwarded = b"".join(_FORWARDED.findall(fields))
     try:
         kept = split_identity_headers(fields).fields

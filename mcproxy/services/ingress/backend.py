@@ -19,7 +19,7 @@ FIRST_RETRIES = 10.0
 
 
 class Backend:
-    """One backend under one configuration; its endpoints are in `members`, which backends may share."""
+    """One backend under one configuration; its endpoints are in `members`, which several backends can share."""
 
     __slots__ = (
         "_budget",
@@ -43,7 +43,7 @@ class Backend:
         previous: Backend | None = None,
         clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`members`: by cluster. `keys`: the keys of affinity cookies. `previous`: the backend that is replaced."""
+        """`members`: the endpoints, by cluster. `keys`: of affinity cookies. `previous`: the backend to replace."""
         self.config = config
         self.balancer: EndpointBalancer
         self._budget: float

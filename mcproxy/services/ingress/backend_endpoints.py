@@ -70,7 +70,7 @@ class Targets(Protocol):
     def acquire(self, key: MemberKey, pod: PodEndpoint, app_protocol: str | None) -> Target: ...
 
     def release(self, target: Target) -> None:
-        """Send no new requests; requests in flight end by themselves."""
+        """Send no new requests to a target; its requests in flight continue to their end."""
 
 
 def _ignored(service: str, cluster: str) -> None:
@@ -148,7 +148,7 @@ class BackendMember:
         self._targets.release(endpoint.target)
 
     def _table_changed(self) -> None:
-        """Apply a change, delayed if the last one took long: a cluster can change thousands of endpoints at once."""
+        """Apply a change, later if the last change took long: a cluster can change thousands of endpoints at once."""
         if self._later is not None:
             return
         began = self._clock.seconds()

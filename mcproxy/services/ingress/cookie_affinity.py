@@ -2,11 +2,12 @@
 
 The value of a cookie is an HMAC of the endpoint's address with a secret key of the proxy. It does not reveal the
 address (a plain hash of the 2^32 IPv4 addresses could be reversed). It is compared with the values of the backend's
-present endpoints, so an invented value or that of another backend names no endpoint. No state is kept for clients.
+present endpoints, so neither a forged value nor another backend's value names an endpoint. No state is kept for
+clients.
 
 The key is derived from the private keys of the listener's certificates, so all workers, later processes and replicas
 with the same certificates accept each other's cookies. Without certificates the parent process of the workers makes it.
-A reload with other certificates makes another key; the process accepts cookies of some former keys as long as it lives.
+A reload with other certificates makes a new key; the process accepts cookies of a few former keys until it ends.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class CookieAffinity:
         self._pattern = cookie_pattern(self.name, rb"[\w-]{22}")
         self._by_value: dict[bytes, BackendEndpoint] = {}
         self._members: tuple[Sequence[BackendEndpoint], ...] = ()
-        self._tokens: dict[BackendEndpoint, tuple[bytes, ...]] = {}  # by key
+        self._tokens: dict[BackendEndpoint, tuple[bytes, ...]] = {}  # the cookie values, one for each key
 
     def follow(self, members: Iterable[Sequence[BackendEndpoint]]) -> None:
         """Set the present endpoints of each cluster."""

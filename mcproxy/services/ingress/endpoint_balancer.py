@@ -71,7 +71,7 @@ class EndpointBalancer:
         slow_start: float = 0.0,
         clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`members` are by the name of their cluster; `random` returns a float in [0, 1).
+        """`members`: the endpoints, by cluster. `random` returns a float in [0, 1).
 
         `slow_start`: seconds until a new or recovered endpoint has its whole share. `clock` returns the time, on the
         scale of `BackendEndpoint.since`.
@@ -82,7 +82,7 @@ class EndpointBalancer:
         self._weights = tuple(weights[name] for name in self._members)
         self._least = strategy is Strategy.LEAST_REQUESTS
         self._hashes = strategy is Strategy.CONSISTENT_HASH
-        self._rings: dict[int, HashRing] = {}  # by cluster; made on first use
+        self._rings: dict[int, HashRing] = {}  # by index of the cluster; made on first use
         self._slow_start = 0.0 if self._hashes else slow_start
         self._clock = clock
         self._warm_at = -inf  # the time at which the newest endpoint has its whole share
@@ -92,7 +92,7 @@ class EndpointBalancer:
         self._among: tuple[int, ...] = ()
         self._turns: list[tuple[BackendEndpoint, ...]] = [() for _ in self._members]
         self._next = [-1] * len(self._turns)  # index of the next endpoint, by cluster; -1: none yet
-        self._only = -1  # the only cluster with candidates, or -1
+        self._only = -1  # index of the only cluster with candidates; -1: none or several have candidates
         self._smooth = SmoothWeightedRoundRobin(len(self._turns))
         if previous is not None:
             before = list(previous._members)
@@ -149,7 +149,7 @@ class EndpointBalancer:
 
     def _in_turn(self, cluster: int, tried: Container[BackendEndpoint]) -> BackendEndpoint:
         turns, index = self._turns[cluster], self._next[cluster]
-        left = 2 * len(turns)  # steps after which slow start skips no endpoint, because all of them may be new
+        left = 2 * len(turns)  # steps; after them slow start skips no endpoint, because all endpoints can be new
         while True:  # ends, because there is an untried endpoint
             endpoint = turns[index]
             index = index + 1 if index + 1 < len(turns) else 0
@@ -222,7 +222,7 @@ class EndpointBalancer:
         self._only = self._among[0] if len(self._among) == 1 else -1
 
     def _resumed(self, before: Sequence[BackendEndpoint], position: int, turns: Sequence[BackendEndpoint]) -> int:
-        """Return the index of the next endpoint after a change: the next one of the old order that remains."""
+        """Return the index of the next endpoint after a change: of the next one in the old order that still exists."""
         if not turns:
             return -1
         if position >= 0:
@@ -241,10 +241,10 @@ class EndpointBalancer:
 #
 # ConsistentHash of ingresses: a client keeps its endpoint while other endpoints come and go. Pure.
 #
-# The cluster is chosen by rendezvous hashing and its weight (`balancing.consistent_hash`), then the endpoint on a hash
-# ring (Karger et al. 1997; nginx calls it ketama). Rendezvous hashing would compare thousands of endpoints for each
-# client; a ring takes one search. Both depend only on the names of clusters and the addresses of endpoints, so each
-# process and replica chooses alike, and all keys that a client can choose cost the same.
+# The cluster is chosen by weighted rendezvous hashing (`balancing.consistent_hash`), then the endpoint on a hash ring
+# (Karger et al. 1997; nginx calls it ketama). Rendezvous hashing would compare thousands of endpoints for each client;
+# a ring takes one search. Both depend only on the names of clusters and the addresses of endpoints, so each process and
+# replica makes the same choice. The choice costs the same for every key that a client can send.
 
 
 MOST_POINTS = 160

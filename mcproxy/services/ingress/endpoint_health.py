@@ -83,9 +83,9 @@ class BackendEndpoint:
         # Called when failed requests have put the endpoint out, with the seconds for which it is out.
         self.went_out: Callable[[BackendEndpoint, float], None] = _ignored
         self._clock = clock
-        self._failures = 0  # in a row
+        self._failures = 0  # number of failures in a row
         self._gone = False
-        self._outs = 0  # in a row
+        self._outs = 0  # number of ejections in a row, without a response in between
         self._timer: IDelayedCall | None = None
 
     @property
@@ -252,7 +252,7 @@ class _Checker:
         self._clock = clock
         self._random = random
         self._decided = decided
-        self._good = self._bad = 0  # in a row
+        self._good = self._bad = 0  # numbers of successful and of failed checks in a row
         self._begun = clock.seconds()
         self._probe: Deferred[str] | None = None
         self._timer: IDelayedCall | None = clock.callLater(random() * min(_FIRST, config.interval), self._check)

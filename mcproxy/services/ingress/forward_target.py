@@ -19,7 +19,7 @@ class TargetGone(ConnectFailed):
 
 
 class Target(Protocol):
-    """A destination of requests. Only `IngressForward` changes `in_flight`, by one up and down for each attempt."""
+    """A destination of requests. Only `IngressForward` changes `in_flight`: up by 1 for an attempt, down at its end."""
 
     in_flight: int
 
@@ -37,7 +37,8 @@ class Target(Protocol):
     def open(self, *, upgrade: bool) -> Deferred[ClientStream]:
         """Return a stream on a new connection, or on one that becomes free.
 
-        Fails with `net.connect_errors.ConnectError`: nothing was sent. Cancel it if the client has gone.
+        The Deferred fails with `net.connect_errors.ConnectError` before anything is sent. Cancel it if the client has
+        disconnected.
         """
         ...
 

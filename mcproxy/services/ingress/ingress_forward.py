@@ -62,10 +62,10 @@ class ForwardedRequest(Protocol):
         """Called when the target's response breaks off, before the client's response is broken off."""
 
     def refuse(self, failure: Failure, problem: Exception | None) -> None:
-        """Answer the request, because no target has."""
+        """Send the proxy's own response, because no target has answered."""
 
     def fail(self) -> None:
-        """Answer the request in an except clause, after an internal error."""
+        """Send the proxy's own response after an internal error; called in an except clause."""
 
 
 class IngressForward(RequestRelay):
@@ -160,7 +160,7 @@ class IngressForward(RequestRelay):
             self._owner.fail()
 
     async def _send_somewhere(self) -> None:
-        """Send the request to the picked target, or to the next ones in turn."""
+        """Send the request to the picked target; if no connection succeeds there, to the next targets in turn."""
         owner = self._owner
         while not self._exchange.ended:
             target, self._picked = self._picked, None
@@ -237,7 +237,7 @@ class IngressForward(RequestRelay):
             self._owner.attempt_ended(target, outcome)
 
     def expired(self) -> None:
-        """End the request after a time limit, of all attempts or of progress (`http.deadlines.Expiring`)."""
+        """End a request that has exceeded its time for all attempts or its time without progress (`Expiring`)."""
         exchange = self._exchange
         deadlines = exchange.connection.factory.deadlines
         if exchange.responded and not exchange.ended and self._paused:  # the client stalls, see `stallTimeout`
@@ -338,7 +338,7 @@ class IngressForward(RequestRelay):
         return self._repeatable and (self._kept is not None or not self._exchange.head.length)
 
     def _not_processed(self, target: Target, problem: RequestNotProcessed) -> None:
-        """Send a request that the target has not processed again, whatever its method, if its body is buffered."""
+        """Repeat a request that the target has not processed, whatever its method, if its body is buffered."""
         if not self._may_send_again():
             self._over(AttemptOutcome.REFUSED)
             self._owner.refuse(Failure.REFUSED, problem)
@@ -372,7 +372,7 @@ class IngressForward(RequestRelay):
             length = CHUNKED  # a response that is only a head (gRPC's Trailers-Only) gets no content-length
         fields = self._fields_of(head)
         if not exchange.body_complete:
-            exchange.set_open_ended()  # bidirectional: the client may wait for parts of the response now
+            exchange.set_open_ended()  # a bidirectional call: the client can wait for a part of the response now
         if self._read_timeout:
             deadlines = exchange.connection.factory.deadlines
             self.deadline = deadlines.after(self._read_timeout)

@@ -77,7 +77,7 @@ class IngressTracer(Protocol):
     """Traces requests (`request_spans.IngressRequestTracer`)."""
 
     def begin(self, request: IngressRequest) -> IngressSpan:
-        """Begin the span of a request whose fields are noted."""
+        """Begin the span of a request; its attribute `noted` is set."""
 
     def ended(self, span: IngressSpan, record: AccessRecord) -> None:
         """End the span; called however the request ended."""
@@ -242,7 +242,7 @@ class IngressRequest(RequestInFlight):
         return endpoint.target
 
     def attempt_ended(self, target: Target, outcome: AttemptOutcome) -> None:
-        """An attempt has ended."""
+        """Count a failed attempt as a failure of its endpoint; note the time of a complete response."""
         if outcome is AttemptOutcome.ANSWERED:
             self.answered_at = self.exchange.connection.seconds()
             return
@@ -278,7 +278,7 @@ class IngressRequest(RequestInFlight):
         return fields
 
     def broken(self, problem: Exception) -> None:
-        """The response broke off."""
+        """Note for metrics and logs that the response broke off."""
         self.reason, self.message = "upstream_broken", str(problem)
 
     def refuse(self, failure: Failure, problem: Exception | None) -> None:

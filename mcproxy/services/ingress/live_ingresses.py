@@ -1,7 +1,7 @@
 """The ingresses of one configuration: handlers of listeners, backends, endpoints.
 
-They are built while others are in force, and take over unchanged parts: endpoints with their connections, health and
-counts (`backend_endpoints`), backends with their rotation (`backend`). A backend that differs only in its weights,
+They are built while the previous ones are in force, and take over unchanged parts: endpoints with connections, health
+and counts (`backend_endpoints`), backends with rotation (`backend`). A backend that differs only in its weights,
 strategy or affinity keeps its endpoints. The previous objects do not change until they are discarded.
 """
 

@@ -17,7 +17,7 @@ class BackendShares:
 
     Requests for a backend without endpoints do not go to other backends: they get 500 or 503 (Gateway API,
     HTTPBackendRef), unless the rule has `spill`. A client with an affinity cookie stays with its pod's backend while
-    that backend has a weight.
+    that backend has a weight and the pod is a candidate (`endpoint_balancer`).
     """
 
     __slots__ = ("_among", "_smooth", "_spill", "_sticky", "backends", "weights")

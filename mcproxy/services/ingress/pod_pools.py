@@ -84,7 +84,7 @@ class Pod:
     ) -> None:
         self.key = key
         self.in_flight = 0
-        self.users = 0  # count of acquisitions
+        self.users = 0  # number of acquisitions that are not released yet
         self._gone = False
         self._pending = PendingRequests()
         self._connect = connect

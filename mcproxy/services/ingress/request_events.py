@@ -1,6 +1,6 @@
 """Logs failed, refused and slow requests to ingresses for operators.
 
-A line is written after the request, once a minute for each subject, however many requests have the same cause.
+A line is written after the request has ended, at most once a minute for each kind of problem of each endpoint.
 """
 
 from __future__ import annotations

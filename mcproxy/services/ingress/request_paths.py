@@ -48,7 +48,7 @@ class Path:
         self.canonical = canonical
         """The path that rules match."""
         self.readings = readings
-        """Other paths that a pod may read it as."""
+        """The other readings: paths for which a pod can take this path."""
 
 
 unusual = _UNUSUAL.search

@@ -30,7 +30,7 @@ class IngressRequestTracer:
         self._spans = spans
 
     def begin(self, request: IngressRequest) -> IngressSpan:
-        """Start the span of a request, after its fields are noted."""
+        """Start the span of a request; its attribute `noted` is set."""
         exchange, noted, route = request.exchange, request.noted, request.route
         assert noted is not None
         head, connection = exchange.head, exchange.connection

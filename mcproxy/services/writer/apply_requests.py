@@ -70,7 +70,7 @@ class WriteOutcome(Enum):
 
     DONE = "done"
     GONE = "gone"
-    """The object of a deletion or a status is gone."""
+    """The object whose deletion or status was written does not exist any more."""
     CONFLICT = "conflict"
     """The object has changed since it was read."""
     FIELD_CONFLICT = "field_conflict"

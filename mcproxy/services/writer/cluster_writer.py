@@ -101,7 +101,7 @@ class ClusterWriter:
         self.go_on()
 
     def clear(self) -> None:
-        """Drop all pending changes; writes in flight end by themselves."""
+        """Drop all pending changes; writes in flight continue to their end."""
         self.queue.clear()
         self.problems.clear()
         self._stop_waiting()
@@ -171,7 +171,7 @@ class ClusterWriter:
         try:
             response = await self._send(lambda timeout: request_of(change, timeout), change.verb.value)
             if response is None:
-                self.queue.put_back(change)
+                self.queue.drop(change)
             else:
                 answer = answer_of(change, response.status, response.body)
                 missing = answer.outcome is WriteOutcome.NO_NAMESPACE and response.status == 404
@@ -180,7 +180,7 @@ class ClusterWriter:
                 else:
                     succeeded = self._take(service, change, answer, response)
         except BaseException:
-            self.queue.put_back(change)
+            self.queue.drop(change)
             raise
         if not self._stopped:
             self._ended(service, succeeded)
@@ -197,7 +197,7 @@ class ClusterWriter:
                     cluster=change.key.cluster,
                     namespace=name,
                 )
-            self.queue.put_back(change)
+            self.queue.drop(change)
             return False
         return self._take(service, change, answer_of(change, response.status, response.body), response)
 
@@ -259,7 +259,7 @@ class ClusterWriter:
             todo = "remove the fields of the other manager, or delete the object, which is created again"
             self._problem(service, change, answer, todo)
         elif outcome is WriteOutcome.LATER:
-            queue.put_back(change)
+            queue.drop(change)
             self._pause(answer.message, _retry_after(response))
         elif outcome is WriteOutcome.NO_NAMESPACE:
             scope = scope_of(change.key, of_resource=False)

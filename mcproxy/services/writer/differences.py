@@ -131,7 +131,7 @@ def _applied(
         wanted, owner = plain, desired.owners.get(key)
         if owner is not None:
             if owner not in owners:
-                continue  # without an owner reference the cluster would never remove the object
+                continue  # it waits for its owner: without an owner reference the cluster would never remove it
             wanted = _owned(wanted, owner, owners[owner])
         seen = observed.get(key)
         if seen is not None and not seen.ours:
@@ -195,7 +195,7 @@ def _statuses(
             continue
         place = status_place(key)
         if any(mutations.ahead_of(each, (seen.uid, seen.version)) is not None for each in (key, place)):
-            continue  # the object has another version than the cached one: an event of the cache follows
+            continue  # the cache does not show the last write yet: its event will cause another comparison
         digest = _digest(wanted)
         if mutations.has_result(place, seen.uid, seen.version, digest):
             continue
@@ -275,7 +275,7 @@ def must_be_replaced(resource: str, desired: Mapping[str, Any], observed: Mappin
 # Remembers this process's last writes to one cluster until the cache shows them. No I/O.
 #
 # The response to a write can arrive before the watch event. A comparison of cache and desired state in between would
-# repeat the write; with this class, the next write updates the result of the last one.
+# repeat the write. With this class, the next write is based on the result of the last one.
 
 
 CACHE_PATIENCE = 10.0
@@ -322,7 +322,8 @@ class MutationCache:
     def ahead_of(self, place: ObjectKey, seen: tuple[str, int] | None) -> UnseenWrite | None:
         """Return the last write if the cache does not show it yet. `seen`: the cached uid and version; None: no object.
 
-        Otherwise, and after `CACHE_PATIENCE`, the write is forgotten; a later write over an old version is refused.
+        Otherwise, and after `CACHE_PATIENCE`, the write is forgotten. The API server refuses a later write that names
+        an old version.
         """
         written = self._written.get(place)
         if written is None:

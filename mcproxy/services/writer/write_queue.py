@@ -108,7 +108,7 @@ class ClusterWriteQueue:
     def take(self) -> tuple[ServiceKey, PlannedWrite] | None:
         """Return the next due change and its service; None if no change is due.
 
-        The object is busy until `done`, `failed`, `block` or `put_back` is called.
+        The object is busy until `done`, `failed`, `block` or `drop` is called.
         """
         now = self._now()
         if self._tokens_at() > now:
@@ -173,7 +173,7 @@ class ClusterWriteQueue:
         self._objects.setdefault(place_of_change(change), _Object()).held = _identity(change)
         self._free(place_of_change(change))
 
-    def put_back(self, change: PlannedWrite) -> None:
+    def drop(self, change: PlannedWrite) -> None:
         """Drop a change that was not sent or has an unknown outcome; a comparison requests it again if needed."""
         self._free(place_of_change(change))
 
@@ -209,7 +209,7 @@ class ClusterWriteQueue:
                 self._queued.discard(place)
 
     def _first(self, turn: deque[ObjectKey]) -> tuple[ObjectKey, PlannedWrite] | None:
-        """Take the first object of a source that still has a change."""
+        """Remove and return the first object of a source's turn that can be written now, with its change."""
         while turn:
             place = turn.popleft()
             self._queued.discard(place)

@@ -1,8 +1,8 @@
 """The base class of rotating strategies: a watch that resumes from a list goes to the endpoint that served the list.
 
 An informer lists, then watches from the resource version of the list. A kube-apiserver whose watch cache is older than
-that version delays the watch or refuses it ("Too large resource version"); the one that returned the version never
-does. This is only a preference: if the entry was evicted or the endpoint is out, the strategy picks as usual.
+that version delays the watch or refuses it ("Too large resource version"). The kube-apiserver that returned the version
+never does. This is only a preference: if the entry was evicted or the endpoint is out, the strategy picks as usual.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """ConsistentHash: all requests of a user go to one endpoint, so that its caches serve the user.
 
-It is rendezvous hashing (Thaler and Ravishankar 1998), weighted by the logarithmic method: an endpoint of weight 2 gets
+The method is rendezvous hashing (Thaler and Ravishankar 1998), weighted by logarithms: an endpoint of weight 2 gets
 twice as many users as an endpoint of weight 1. Each user has an order of preference over all endpoints, and the first
 ready one is used. If an endpoint is out, only its users move, each to their next choice, until the endpoint returns.
 

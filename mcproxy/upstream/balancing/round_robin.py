@@ -96,7 +96,7 @@ class RoundRobin(AffinityBalancer):
     def _next_endpoint(self, exclude: Collection[Endpoint]) -> Endpoint | None:
         if self._even:
             endpoint = self.endpoints[self._next]
-            if endpoint.ready and not exclude:  # for most requests
+            if endpoint.ready and not exclude:  # the usual case, without a search
                 self._next = (self._next + 1) % len(self.endpoints)
                 return endpoint
         elif not self._weights_read:

@@ -37,7 +37,7 @@ class Machine:
     def tables(self, column: int) -> LimitTables:
         """The tables of the process of a column."""
         tables = LimitTables(self.memory.memory, column=column, wake=self.memory.wake, seconds=self.clock.seconds)
-        self.readers.addReader(WakeUpReader(self.memory.wakers[column], tables.was_given_places))
+        self.readers.addReader(WakeUpReader(self.memory.wakers[column], tables.on_handed_over))
         return tables
 
     def advance(self, seconds: float) -> None:

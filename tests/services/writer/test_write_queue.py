@@ -214,11 +214,11 @@ def test_every_change_is_taken_in_the_end_and_none_twice_at_one_time(actions: li
             elif what == "block":
                 pending.block(one, scope_of(one.key, of_resource=True))
             elif what == "back":
-                pending.put_back(one)
+                pending.drop(one)
             else:
                 pending.failed(one, soon=what == "soon")
     for one in busy:
-        pending.put_back(one)
+        pending.drop(one)
     left = {each for found in wanted.values() for each in found}
     assert len(pending) == len(left)
     while left:

@@ -47,15 +47,15 @@ V = TypeVar("V")
 
 #: The default of SETTINGS_HEADER_TABLE_SIZE, which mcproxy does not change (bytes as RFC 7541 4.1 counts them).
 TABLE_SIZE: Final = 4096
-#: Bytes above its limit up to which a block is decoded, so that its request gets a response (encoded and decoded). A
-#: larger block ends the connection. A kube-apiserver accepts heads of that size.
+#: A block that exceeds its limit by up to this many bytes (encoded and decoded) is still decoded, so that its request
+#: gets a response. A larger block ends the connection. A kube-apiserver accepts heads of that size.
 MAX_EXCESS: Final = 1024 * 1024
 _MAX_UPDATES: Final = 2  # changes of the table's size at the beginning of a block (RFC 7541 4.2)
 _MAX_SHIFT: Final = 21  # integers have at most 4 bytes after the prefix
 _MAX_BLOCKS: Final = 8  # remembered blocks of each kind and connection
 _MAX_BLOCK: Final = 256  # bytes of a remembered whole block; longer blocks have literals, so they seldom recur
 _MAX_REQUEST: Final = 4096  # bytes of a remembered block without the literal of its path
-# bytes of the decoded fields of a remembered block: a few octets can encode as many fields as a head may have
+# maximum of bytes of a remembered block's decoded fields: a few octets can encode as many fields as a head can have
 _MAX_MEANING: Final = 8192
 #: The fields of the static table by the octet that encodes them; there is no index 0 (RFC 7541 6.1).
 _STATIC_BY_OCTET = {128 | index: field for index, field in enumerate(STATIC_FIELDS) if index}

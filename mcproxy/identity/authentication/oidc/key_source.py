@@ -1,11 +1,11 @@
 """The current public keys of an issuer (RFC 7517): read from a file, or fetched over HTTPS and kept up to date.
 
-They are fetched from the configured URL, else from the URL in the issuer's discovery document.
+Keys are fetched from the configured URL, else from the URL in the issuer's discovery document.
 
 Fetched keys are used for 5 minutes. After that, a token starts a fetch in the background; after 15 minutes, a token
 waits for the fetch, so that a revoked key does not stay valid where tokens are rare. While the issuer is unavailable,
-the last known keys stay in use. A token with an unknown key also starts a fetch, but at most one in 10 seconds,
-independent of the clients' tokens.
+the last known keys stay in use. A token with an unknown key also starts a fetch. There is at most one fetch in 10
+seconds, however many tokens clients send.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class KeySet:
 
 
 def parse_keys(data: bytes) -> KeySet:
-    """Parse a JWK set; raises ValueError if it has no usable key, with a message that can follow the set's location."""
+    """Parse a JWK set. Raises ValueError if it has no usable key; the message is a predicate ("is no JWK set")."""
     entries = json_object(data).get("keys")
     if not isinstance(entries, list):
         raise ValueError("is no JWK set")

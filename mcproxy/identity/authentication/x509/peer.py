@@ -77,7 +77,7 @@ def certificate_user(leaf: x509.Certificate) -> CertificateUser:
 
 
 #: Maximum number of cached results: each set of authenticators that a connection uses needs two. Without this limit
-#: they would grow with reloads and virtual servers.
+#: the cache would grow with reloads and virtual servers.
 _KEPT = 8
 
 
@@ -116,7 +116,7 @@ class TLSPeer:
             if leaf is None:
                 return None
             chain: list[x509.Certificate] = transport.peer_chain()  # type: ignore[attr-defined]
-        except (ValueError, x509.InvalidVersion):  # OpenSSL accepts more certificates than cryptography
+        except (ValueError, x509.InvalidVersion):  # OpenSSL accepts certificates that the cryptography package refuses
             return cls(None)
         return cls(leaf, tuple(chain))
 

@@ -79,7 +79,7 @@ _TITLES = {
 def render(status: Status, served: Collection[str], now: str, query: Query | None = None) -> Iterator[str]:
     """Yield the page of a status document at the time `now` (RFC 3339), in pieces that take some milliseconds each.
 
-    It links to the paths in `served` that are other views of the state.
+    The page links to the paths in `served` that are other views of the state.
     """
     query = query or Query()
     found = problems(status)
@@ -117,7 +117,7 @@ def render(status: Status, served: Collection[str], now: str, query: Query | Non
 
 
 def render_requests(document: dict[str, Any], served: Collection[str], now: str, query: Query) -> Iterator[str]:
-    """Yield the page of the requests in flight (`in_flight.merged`)."""
+    """Yield the page of the requests in flight; `document` is the result of `request_list.merged`."""
     words = f"{markup.count(document['total'])} in flight"
     if query.known is None:
         yield _head("mcproxy: requests in flight")
