@@ -16,14 +16,22 @@ WHOLE: tuple[str, ...] = ("http", "http/h1", "http/h2", "http/h2/hpack", "reques
 """Packages, as folders below mcproxy/, of which each module is compiled but those in INTERPRETED."""
 
 NAMED: Mapping[str, str] = {
+    "aggregate": "selection",
+    "aggregate/cache": "decoder event_log object_splitter sequence store version_waiters",
+    "aggregate/encoding": "columns encoder objects table",
+    "aggregate/reads": "list_page list_state response_body",
+    "aggregate/resource_version": "formats",
+    "aggregate/watch": "bookmark_times catch_up changes fan_out group position scheduler watch_state watcher",
     "dispatch": "plan compiled_rules limiter request_limits",
     "dispatch/tables": "in_flight_counts token_buckets",
-    "identity": "client_identity_headers cross_site impersonation right singleflight upstream_identity_headers",
+    "identity": (
+        "client_identity_headers cross_site impersonation own_grants right singleflight upstream_identity_headers"
+    ),
     "identity/authentication": (
         "authenticated_user authenticator request_header token_authenticator token_cache token_union"
     ),
     "identity/authorization": "access_review attributes authorizer",
-    "kube": "media_types numbers query_parameters requestinfo user",
+    "kube": "constrained_impersonation media_types numbers query_parameters requestinfo user",
     "net": "alpn connect_errors failures plain_stream socket_options socket_stream tls_stream write_queue",
     "observe": "access_log batched_log log_values senders",
     "observe/audit": "log values",

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakKeyDictionary
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
@@ -97,7 +96,6 @@ class FreshnessWaiter:
         self._clock = clock
         self._probe = probe
         self.freshness = freshness
-        self._first_seen: WeakKeyDictionary[Store, tuple[int, float]] = WeakKeyDictionary()  # generation, and when
 
     async def current(self, view: View, allowed: Sequence[str], namespace: str) -> Readable:
         """Wait until the caches have the members' present state (resourceVersion ""). Raises StatusError 503."""
@@ -186,9 +184,9 @@ class FreshnessWaiter:
         for store in member.stores:
             if store.synced:
                 continue
-            generation, started = self._first_seen.get(store, (-1, now))
+            generation, started = store.awaited
             if generation != store.generation:  # wait again for a store that was emptied
-                self._first_seen[store] = store.generation, (started := now)
+                store.awaited = store.generation, (started := now)
             left = started + self.freshness.initial_sync_timeout - self._clock.seconds()
             if left <= 0 or not await store.when_synced(left):
                 return _Outcome(member, never=True)

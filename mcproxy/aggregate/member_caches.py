@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 import msgspec
 from twisted.internet.defer import CancelledError, Deferred, DeferredLock
@@ -146,7 +145,7 @@ class SavedState:
         self._max_age = 0.0  # seconds; maximum age of decisions
         self._timer: IDelayedCall | None = None
         self._lock = DeferredLock()
-        self._saved: WeakKeyDictionary[Store, tuple[int, float]] = WeakKeyDictionary()  # version, time
+        self._saved: dict[Store, tuple[int, float]] = {}  # version, time
         self._written: dict[Path, bytes] = {}  # last contents of the small files
         self._once = LogOnce(inf)
 
@@ -281,6 +280,7 @@ class SavedState:
 
     async def _save_stores(self, files: StoreFiles, interval: float) -> None:
         stores = [(files.path_of(store), store, options) for store, options in self._live.stores]
+        self._saved = {store: self._saved[store] for _, store, _ in stores if store in self._saved}
         persisted = {path for path, _, options in stores if options.persist}
         done: set[Path] = set()
         for path, store, _ in stores:

@@ -30,10 +30,17 @@ _NODES = Attributes(verb_of(ARBITRARY_NODE), GROUP, "v1", "nodes")
 class ConstrainedGrant:
     """The decision for one cluster; `reviewer` returns the reviewer of the proxy's own rights, made only if needed."""
 
-    __slots__ = ("_reviewer",)
+    __slots__ = ("_known", "_make_reviewer")
 
     def __init__(self, reviewer: Callable[[], Reviewer]) -> None:
-        self._reviewer = reviewer
+        self._make_reviewer = reviewer
+        self._known: Reviewer | None = None
+
+    def _reviewer(self) -> Reviewer:
+        reviewer = self._known
+        if reviewer is None:
+            reviewer = self._known = self._make_reviewer()
+        return reviewer
 
     def by_name(self, user_name: str) -> OrPending[bool]:
         """Return whether to send only the name of a service account or node, without groups.

@@ -33,7 +33,7 @@ _CACHED_BYTES = 4096  # longer blocks are not cached, so that no cluster keeps m
 class UpstreamIdentityHeaders:
     """The identity headers of one cluster; caches the blocks of users."""
 
-    __slots__ = ("_blocks", "_cluster", "_sends_no_user", "grant")
+    __slots__ = ("_alone", "_blocks", "_cluster", "_sends_no_user", "grant")
 
     def __init__(
         self,
@@ -48,11 +48,21 @@ class UpstreamIdentityHeaders:
         self._cluster = cluster
         self.grant = grant if cluster.identity is model.UpstreamIdentity.IMPERSONATE else None
         self._blocks: dict[UserInfo, bytes] = {} if previous is None else previous._blocks
+        self._alone: dict[UserInfo, UserInfo] = {} if previous is None else previous._alone
         self._sends_no_user = cluster.identity in (model.UpstreamIdentity.PROXY, model.UpstreamIdentity.PASSTHROUGH)
 
     def alone(self, user: UserInfo) -> UserInfo | None:
         """Return `named_alone` if `grant` has to be asked about the user, else None."""
-        return None if self.grant is None else named_alone(self._cluster, user)
+        if self.grant is None or not user.name.startswith(_WITH_MODES):
+            return None
+        found = self._alone.get(user)
+        if found is None:
+            found = named_alone(self._cluster, user)
+            if found is not None and sum(len(value) for _, values in user.extra for value in values) <= _CACHED_BYTES:
+                if len(self._alone) >= _CACHED_USERS:
+                    self._alone.clear()
+                self._alone[user] = found
+        return found
 
     def headers_for(self, user: UserInfo) -> bytes:
         """Return the header lines to add to a request's fields, each with its CRLF; b"" if the cluster gets no user.

@@ -81,7 +81,8 @@ def parse(method: bytes, target: bytes) -> RequestInfo:
     Raises StatusError (400) for a path that two parsers could interpret differently, or that Go cannot parse.
     """
     raw_path, _, query = target.partition(b"?")
-    if _PERCENT in raw_path or _BACKSLASH in raw_path or raw_path.find(b"/.") >= 0:
+    odd = _PERCENT in raw_path or _BACKSLASH in raw_path
+    if odd or raw_path.find(b"/.") >= 0:
         _refuse_bad_escapes(raw_path)
         _refuse_dot_segments(raw_path)
     segments = raw_path.split(b"/")[1:]
@@ -96,38 +97,38 @@ def parse(method: bytes, target: bytes) -> RequestInfo:
     if segments[0] == b"apis":
         if len(rest) < 3:
             for segment in rest:
-                _plain(segment)
+                _plain(segment, odd)
             return info
-        info.group = _plain(rest.pop(0))
+        info.group = _plain(rest.pop(0), odd)
     info.is_resource = True
-    info.version = _plain(rest.pop(0))
-    _fill_resource(info, rest, method, query)
+    info.version = _plain(rest.pop(0), odd)
+    _fill_resource(info, rest, method, query, odd)
     group = f".{info.group}" if info.group else ""
     info.label = f"{info.resource}{group}/{info.subresource}" if info.subresource else info.resource + group
     return info
 
 
-def _fill_resource(info: RequestInfo, rest: list[bytes], method: bytes, query: bytes) -> None:
+def _fill_resource(info: RequestInfo, rest: list[bytes], method: bytes, query: bytes, odd: bool) -> None:
     info.verb = _VERBS.get(method, "")
-    first = _plain(rest[0])  # decoded before the comparison, as servers do
+    first = _plain(rest[0], odd)  # decoded before the comparison, as servers do
     if first in ("watch", "proxy"):  # deprecated forms that servers still accept
         if len(rest) < 2:
             raise StatusError(400, "unable to determine kind and namespace from the path")
         info.verb = first
         rest.pop(0)
-        first = _plain(rest[0])
+        first = _plain(rest[0], odd)
     if first == "namespaces" and len(rest) > 1:
-        info.namespace = _plain(rest[1])
-        if len(rest) > 2 and _plain(rest[2]) not in _NAMESPACE_SUBRESOURCES:
+        info.namespace = _plain(rest[1], odd)
+        if len(rest) > 2 and _plain(rest[2], odd) not in _NAMESPACE_SUBRESOURCES:
             rest = rest[2:]
-    info.resource = _plain(rest[0])
+    info.resource = _plain(rest[0], odd)
     if len(rest) > 1:
-        info.name = _plain(rest[1])
+        info.name = _plain(rest[1], odd)
     if len(rest) > 2 and info.verb != "proxy":
-        info.subresource = _plain(rest[2])
+        info.subresource = _plain(rest[2], odd)
     if info.subresource != "proxy" and info.verb != "proxy":
         for segment in rest[3:]:  # the rest of the path, below `proxy`, is for another server
-            _plain(segment)
+            _plain(segment, odd)
     if not info.name:
         _fill_collection(info, query)
     info.long_running = (
@@ -215,13 +216,16 @@ def selector_parameters(target: bytes) -> tuple[str, str]:
     return _parameter(query, "fieldSelector") or "", _parameter(query, "labelSelector") or ""
 
 
-def _plain(segment: bytes) -> str:
-    """Return a decoded segment that is a name; refuse segments that another parser could split or skip."""
-    if _PERCENT in segment:
+def _plain(segment: bytes, odd: bool) -> str:
+    """Return a decoded segment that is a name; refuse segments that another parser could split or skip.
+
+    `odd`: whether the path has a percent sign or a backslash anywhere.
+    """
+    if odd and _PERCENT in segment:
         segment = unquote_to_bytes(segment)
         if _SLASH in segment or _BACKSLASH in segment or 0 in segment or _PERCENT in segment:
             raise StatusError(400, "the path holds an encoded slash or percent sign where a name should stand")
-    if not segment or _BACKSLASH in segment:
+    if not segment or (odd and _BACKSLASH in segment):
         raise StatusError(400, "the path holds an empty segment, or a backslash where a name should stand")
     return segment.decode("utf-8", "replace")
 

@@ -25,6 +25,10 @@ class UserInfo:
     uid: str = ""
     extra: Extra = ()
 
+    def __hash__(self) -> int:
+        # Written out, because the function that `dataclass` makes is interpreted; each request needs some hashes.
+        return hash((self.name, self.groups, self.uid, self.extra))
+
 
 #: The user of requests without a credential.
 ANONYMOUS = UserInfo(ANONYMOUS_NAME, (UNAUTHENTICATED,))

@@ -245,7 +245,7 @@ def _list_options() -> Run:
 
 
 def _resource_versions() -> Run:
-    from mcproxy.aggregate.reads import list_page
+    from mcproxy.aggregate.reads.continue_token import decode_token
     from mcproxy.aggregate.resource_version.layout import Layout, LayoutHistory
     from mcproxy.aggregate.resource_version.reader import VersionReader
     from mcproxy.kube.status import StatusError
@@ -256,7 +256,7 @@ def _resource_versions() -> Run:
         text = data.decode("latin-1")
         for read in (
             reader.read,
-            list_page.decode_token,
+            decode_token,
             lambda text: reader.read(text, "east"),
             lambda text: reader.owner_part(text, "east"),
             lambda text: reader.list_part(text, "west"),

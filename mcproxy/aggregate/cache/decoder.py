@@ -13,10 +13,9 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import Raw
 
-from mcproxy.aggregate.cache.cached_object import (
-    CachedObject,
+from mcproxy.aggregate.cache.cached_object import CachedObject, EventType
+from mcproxy.aggregate.cache.object_splitter import (
     ClusterMarks,
-    EventType,
     MalformedObject,
     checked_object,
     object_identity,
@@ -24,6 +23,7 @@ from mcproxy.aggregate.cache.cached_object import (
     split_object,
     version_of,
 )
+from mcproxy.aggregate.cache.wire_types import BookmarkObject, Line, Row, Status, TableColumns, WireKind, WirePage
 from mcproxy.kube.nesting import run_to_end, shallow
 from mcproxy.kube.resource import APIResource
 
@@ -344,85 +344,3 @@ def _error(raw: Raw) -> WatchError:
         raise MalformedResponse("an ERROR event without a Status")
     seconds = found.details.retryAfterSeconds if found.details else 0
     return WatchError(found.code, found.reason[:64], found.message[:_MAX_MESSAGE], max(0, min(seconds, 3600)))
-
-
-# -- decoded structures ---------------------------------------------------------------------------------------
-
-
-class PageMeta(msgspec.Struct):
-    """The metadata of a list."""
-
-    resourceVersion: Raw = Raw(b'""')
-    continue_: str = msgspec.field(name="continue", default="")
-    remainingItemCount: int | None = None
-
-
-class WirePage(msgspec.Struct):
-    """A page of a List or of a Table, or a Status in its place."""
-
-    kind: str = ""
-    apiVersion: str = ""
-    metadata: PageMeta = msgspec.field(default_factory=PageMeta)
-    items: list[Raw] | None = None
-    rows: list[Raw] | None = None
-    columnDefinitions: Raw = Raw(b"null")
-    message: str = ""
-
-
-class Row(msgspec.Struct, gc=False):
-    """A row of a Table."""
-
-    cells: Raw
-    object: Raw
-
-
-class Line(msgspec.Struct, gc=False):
-    """A line of a watch."""
-
-    type: str
-    object: Raw
-
-
-class BookmarkMeta(msgspec.Struct):
-    """The metadata of a bookmark's object."""
-
-    resourceVersion: Raw
-    annotations: dict[str, str] | None = None
-
-
-class BookmarkObject(msgspec.Struct):
-    """The object of a bookmark, or the Table that it comes in."""
-
-    metadata: BookmarkMeta
-    kind: str = ""
-    rows: list[Raw] | None = None
-    columnDefinitions: Raw = Raw(b"null")
-
-
-class TableColumns(msgspec.Struct):
-    """The columnDefinitions of a Table."""
-
-    columnDefinitions: Raw = Raw(b"null")
-
-
-class StatusDetails(msgspec.Struct):
-    """The details of a Status."""
-
-    retryAfterSeconds: int = 0
-
-
-class Status(msgspec.Struct):
-    """The object of an ERROR event."""
-
-    kind: str = ""
-    code: int = 0
-    reason: str = ""
-    message: str = ""
-    details: StatusDetails | None = None
-
-
-class WireKind(msgspec.Struct, gc=False):
-    """The kind of any object."""
-
-    kind: str = ""
-    apiVersion: str = ""

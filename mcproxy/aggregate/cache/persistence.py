@@ -20,7 +20,8 @@ from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 
 from mcproxy.aggregate import state_file
-from mcproxy.aggregate.cache.cached_object import CachedObject, ClusterMarks
+from mcproxy.aggregate.cache.cached_object import CachedObject
+from mcproxy.aggregate.cache.object_splitter import ClusterMarks
 from mcproxy.aggregate.cache.sequence import Chunk, ObjectSequence, key_of
 from mcproxy.aggregate.cache.store import Store
 from mcproxy.kube.resource import GroupVersionResource

@@ -93,6 +93,8 @@ class Store:
         """
         self.generation = 0
         """Grows with every `clear`: snapshots of an earlier generation must not be shown any more."""
+        self.awaited = (-1, 0.0)
+        """The last generation whose first list requests waited for, and since when (clock seconds)."""
         self.older = False
         """The member was put back to an older state, which has not been listed yet."""
         self._clock = clock

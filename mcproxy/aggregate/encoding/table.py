@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mcproxy.aggregate.encoding.columns import CELLS, Columns, StoreColumns, columns_of, go_escaped, parse_columns
+from mcproxy.aggregate.encoding.column_definitions import parse_columns
+from mcproxy.aggregate.encoding.columns import CELLS, Columns, StoreColumns, columns_of, go_escaped
 from mcproxy.aggregate.encoding.objects import (
     METADATA,
     NONE,

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from mcproxy.aggregate.freshness import FreshnessWaiter, NotHeld, Readable, check_parts, read_version
-from mcproxy.aggregate.reads.list_page import INCONSISTENT, ContinueToken, StoreState, layout_digest, state_digest
+from mcproxy.aggregate.reads.continue_token import INCONSISTENT, ContinueToken, layout_digest, state_digest
+from mcproxy.aggregate.reads.list_page import StoreState
 from mcproxy.aggregate.resource_version.reader import Expired
 from mcproxy.aggregate.warnings import left_out_text
 from mcproxy.kube.list_options import ListOptions

@@ -15,18 +15,14 @@ from mcproxy.aggregate.authorization import check_decided
 from mcproxy.aggregate.encoding.encoder import Encoder, encoder_for
 from mcproxy.aggregate.encoding.objects import ItemWriter, ListMeta, Representation, requested_representation
 from mcproxy.aggregate.freshness import FreshnessWaiter, check_absent, check_readable, may_have, subject
-from mcproxy.aggregate.reads.list_page import (
+from mcproxy.aggregate.reads.continue_token import (
     TOKEN_VERSION,
-    Batch,
     ContinueToken,
-    Lister,
-    PageStart,
-    SelectedPage,
     decode_token,
-    hidden_of,
     layout_digest,
     listed_digest,
 )
+from mcproxy.aggregate.reads.list_page import Batch, Lister, PageStart, SelectedPage, hidden_of
 from mcproxy.aggregate.reads.list_state import HeldSnapshots, ListState, ListStates
 from mcproxy.aggregate.reads.response_body import NOT_READY, SLICE, InThread, Pieces, ResponseBody, in_media_type
 from mcproxy.aggregate.selection import KnownField, Selection, parse_selection

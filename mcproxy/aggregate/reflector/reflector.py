@@ -17,12 +17,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from mcproxy.aggregate.cache.cached_object import EventType
-from mcproxy.aggregate.cache.decoder import (
-    Bookmark,
-    MalformedItem,
-    MalformedResponse,
-    WatchError,
-)
+from mcproxy.aggregate.cache.decoder import Bookmark, MalformedItem, MalformedResponse, WatchError
 from mcproxy.aggregate.cache.relist import Relist
 from mcproxy.aggregate.cache.sequence import key_of
 from mcproxy.aggregate.cache.store import OutOfOrder, Store

@@ -10,7 +10,8 @@ from urllib.parse import quote, unquote_to_bytes
 import msgspec
 
 from mcproxy.aggregate import warnings
-from mcproxy.aggregate.cache.cached_object import CLUSTER_ANNOTATION, CLUSTER_LABEL, MAX_OBJECT_BYTES
+from mcproxy.aggregate.cache.cached_object import CLUSTER_ANNOTATION, CLUSTER_LABEL
+from mcproxy.aggregate.cache.object_splitter import MAX_OBJECT_BYTES
 from mcproxy.http.messages import Header, split_fields
 from mcproxy.kube import json_edit, media_types, protobuf
 from mcproxy.kube.json_edit import MetadataEdit

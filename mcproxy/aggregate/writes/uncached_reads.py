@@ -15,8 +15,10 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from mcproxy.aggregate import warnings
-from mcproxy.aggregate.cache.cached_object import CLUSTER_ANNOTATION, CLUSTER_LABEL, MalformedObject, refuse_crowded
-from mcproxy.aggregate.encoding.columns import Columns, go_escaped, parse_columns
+from mcproxy.aggregate.cache.cached_object import CLUSTER_ANNOTATION, CLUSTER_LABEL
+from mcproxy.aggregate.cache.object_splitter import MalformedObject, refuse_crowded
+from mcproxy.aggregate.encoding.column_definitions import parse_columns
+from mcproxy.aggregate.encoding.columns import Columns, go_escaped
 from mcproxy.aggregate.freshness import NOT_REACHED, not_known
 from mcproxy.aggregate.view.conflicts import NO_RULES, Conflicts
 from mcproxy.aggregate.writes import member_requests

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.aggregate.cache.cached_object import CLUSTER_ANNOTATION, CLUSTER_LABEL, MAX_DEPTH, CachedObject, EventType
+from mcproxy.aggregate.cache.cached_object import CLUSTER_ANNOTATION, CLUSTER_LABEL, CachedObject, EventType
 from mcproxy.aggregate.cache.decoder import (
     Bookmark,
     MalformedItem,
@@ -21,6 +21,7 @@ from mcproxy.aggregate.cache.decoder import (
     ObjectEvent,
     WatchError,
 )
+from mcproxy.aggregate.cache.object_splitter import MAX_DEPTH
 from mcproxy.kube.resource import APIResource, GroupVersionResource
 from tests.aggregate.cache.objects import CONFIGMAPS, NODES, PODS, VERBS, WIDGETS, recorded
 from tests.support.processor_time import processor_time

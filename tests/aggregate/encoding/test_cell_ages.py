@@ -6,13 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.aggregate.encoding.columns import (
-    aged,
-    aged_restarts,
-    granularity,
-    parse_human_duration,
-    timestamps,
-)
+from mcproxy.aggregate.encoding.columns import aged, aged_restarts, granularity, parse_human_duration, timestamps
 from mcproxy.kube.duration import human_duration
 
 NOW = 1_700_000_000.0

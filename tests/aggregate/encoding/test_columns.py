@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from mcproxy.aggregate.encoding.columns import DEFAULT_COLUMNS, Columns, parse_columns
+from mcproxy.aggregate.encoding.column_definitions import DEFAULT_COLUMNS, parse_columns
+from mcproxy.aggregate.encoding.columns import Columns
 from mcproxy.kube.resource import APIResource
 from tests.aggregate.objects import CREATED, EVENTS, JOBS, PODS, WIDGETS, decoded, pod
 

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from mcproxy.aggregate.cache.cached_object import CachedObject, EventType
-from mcproxy.aggregate.reads.list_page import decode_token
+from mcproxy.aggregate.reads.continue_token import decode_token
 from mcproxy.kube import requestinfo
 from mcproxy.kube.resource import APIResource, GroupVersionResource
 from mcproxy.kube.status import StatusError

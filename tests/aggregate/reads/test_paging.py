@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcproxy.aggregate.freshness import Freshness
-from mcproxy.aggregate.reads.list_page import decode_token
+from mcproxy.aggregate.reads.continue_token import decode_token
 from mcproxy.aggregate.reads.list_state import HOLD_SECONDS, MAX_HELD
 from mcproxy.aggregate.resource_version.formats import version_format
 from mcproxy.aggregate.resource_version.reader import VersionReader

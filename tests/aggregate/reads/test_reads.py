@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import yaml
-from twisted.internet.defer import CancelledError
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.task import deferLater
 
-from mcproxy.aggregate.cache.cached_object import CachedObject, EventType
+from mcproxy.aggregate.cache.cached_object import EventType
 from mcproxy.aggregate.cache.store import Store
 from mcproxy.aggregate.freshness import Freshness
-from mcproxy.aggregate.reads.list_page import Lister
-from mcproxy.aggregate.reads.response_body import ResponseBody
+from mcproxy.aggregate.reads.list_page import Lister, StoreState
+from mcproxy.aggregate.reads.response_body import SLICE, Pieces, ResponseBody
 from mcproxy.aggregate.reflector.member_calls import MemberError, MemberSlow, MemberUnreachable
 from mcproxy.aggregate.request import LeftOut
 from mcproxy.aggregate.resource_version.formats import read_long, read_packed, version_format
-from mcproxy.aggregate.selection import Selection
+from mcproxy.aggregate.selection import parse_selection
 from mcproxy.aggregate.view.conflicts import Conflicts
 from mcproxy.config.model import ConflictRule
 from mcproxy.config.model.aggregates import UnavailableMembers
 from mcproxy.kube.status import StatusError
-from tests.aggregate.objects import NAMESPACES, NODES, WIDGETS, pod
-from tests.aggregate.reads.harness import Fleet, Response, query
+from tests.aggregate.objects import NAMESPACES, NODES, PODS, WIDGETS, pod
+from tests.aggregate.reads.harness import Fleet, ReadRequest, Response, query
+from tests.support.clock import Clock
 from tests.support.logged import captured_logs
 
 PATH = "/api/v1/namespaces/demo/pods"
@@ -806,26 +807,23 @@ def test_pretty_is_for_small_answers_and_changes_nothing_else() -> None:
     assert whole.read(ALL + "?pretty=true").body == whole.read(ALL).body
 
 
-def test_an_error_while_a_body_is_made_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = big()
-    request, done = found.begin(ALL, slow=True)
+def test_an_error_while_a_body_is_made_ends_the_connection() -> None:
+    clock = Clock()
+    request = ReadRequest(clock, ALL)
 
-    def broken(*_: object) -> list[bytes]:
+    def pieces() -> Iterator[Pieces]:
+        for _ in range(2):
+            yield Pieces([b"x" * SLICE], SLICE)
         raise ValueError("a mistake")
 
-    handler = request.exchange.handler
-    assert isinstance(handler, ResponseBody)
-    monkeypatch.setattr(Lister, "_slices", broken)
-    for store in found.stores.values():
-        assert store.synced
+    body = ResponseBody(clock, request.exchange, lambda function, data: succeed(function(data)))
     with captured_logs() as logs:
-        handler.resume_response()
-        for _ in range(10):
-            found.clock.advance(0)
-            handler.resume_response()
+        done = Deferred.fromCoroutine(body.send(b"", pieces(), gzip=False))
+        clock.advance(0)
     assert done.called
     assert request.connection.aborted
-    assert "internal_error" in [log.get("event") for log in logs]
+    assert [log.get("event") for log in logs] == ["internal_error"]
+    assert b"x" * SLICE in request.connection.wire
     assert not request.response.complete
 
 
@@ -854,21 +852,20 @@ def test_nothing_is_made_for_a_client_that_has_gone() -> None:
     assert not request.connection.writes
 
 
-def test_a_long_selector_does_not_keep_the_reactor(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes: list[int] = []
-    matched = Selection.filter
-
-    def filtered(self: Selection, objects: Sequence[CachedObject]) -> list[CachedObject]:
-        sizes.append(len(objects))
-        return matched(self, objects)
-
-    monkeypatch.setattr(Selection, "filter", filtered)
+@pytest.mark.parametrize(
+    ("selectors", "most"),
+    [
+        ((",".join(f"a{number}!=b" for number in range(500)), ""), 40),
+        (("", ",".join(f"spec.a{number}!=b" for number in range(40))), 10),
+    ],
+)
+def test_a_long_selector_does_not_keep_the_reactor(selectors: tuple[str, str], most: int) -> None:
+    """Each batch takes little time: the longer the selector, the fewer objects it has."""
     found = big()
-    found.read(query(ALL, labelSelector=",".join(f"a{number}!=b" for number in range(500))))
-    assert max(sizes) <= 40
-    sizes.clear()
-    found.read(query(ALL, fieldSelector=",".join(f"spec.a{number}!=b" for number in range(40))))
-    assert max(sizes) <= 10
+    selection = parse_selection(*selectors, PODS.gvr)
+    states = [StoreState(member, store.snapshot()) for member in found.view.members for store in member.stores]
+    sizes = [len(objects) for _, objects in Lister(found.clock, states, "", selection).batches()]
+    assert max(sizes) <= most
     assert sum(sizes) == 4000
 
 

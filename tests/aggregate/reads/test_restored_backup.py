@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from mcproxy.aggregate.reads.list_page import decode_token
+from mcproxy.aggregate.reads.continue_token import decode_token
 from mcproxy.kube.status import StatusError
 from tests.aggregate.objects import pod
 from tests.aggregate.reads.harness import Fleet, query

@@ -18,9 +18,11 @@ from mcproxy.aggregate.view.conflicts import NO_RULES, Conflicts
 from mcproxy.aggregate.view.view import AbsentMember, MemberView, View, ViewState
 from mcproxy.aggregate.watch.watch_handler import WatchHandler, WatchSettings
 from mcproxy.http.exchange import Exchange, ExchangeHandler
+from mcproxy.http.messages import Header
 from mcproxy.kube.resource import APIResource, GroupVersionResource
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
+from tests.proxy.builders import FakeExchange
 from tests.support.aggregated_request import FakeRequest
 from tests.support.clock import Clock
 from tests.support.fake_members import FakeMember, as_member, as_members
@@ -51,20 +53,20 @@ def make_object(
     return made
 
 
-class RecordedExchange:
+class RecordedExchange(FakeExchange):
     """Stands in for an exchange: keeps what is written, and may be told that the client does not read."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.head_written: tuple[int, bytes] | None = None
         self.out = b""
         self.sent = b""
-        self.handler: ExchangeHandler | None = None
-        self.ended = self.aborted = False
+        self.aborted = False
         self.writes = 0
         self.limit: int | None = None
         """Bytes after which the client is paused; None: it reads everything."""
 
-    def respond(self, status: int, reason: bytes, fields: bytes, length: int) -> None:
+    def respond(self, status: int, reason: bytes, fields: bytes, length: int, declared: int | None = None) -> None:
         assert length < 0
         self.head_written = status, fields
 
@@ -94,7 +96,7 @@ class RecordedExchange:
         if self.handler is not None:
             self.handler.resume_response()
 
-    def end(self) -> None:
+    def end(self, trailers: list[Header] | None = None) -> None:
         self.flush()
         self.ended = True
         self.handler = None
