@@ -1,4 +1,4 @@
-"""The owner of all live state of aggregates: views, layouts and decisions, over the caches of the process.
+"""Owns all live state of aggregates: views, version layouts and authorization decisions, over the process's caches.
 
 This state outlives every reload. `prepare` checks a new configuration and changes nothing; `activate` puts it in force.
 Clusters that stay configured keep their caches and are not listed again. The state is saved under `daemon.stateDir`.
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _READER = "aggregates"
 
 AccessReviewers = Callable[[model.SubjectAccessReview], "ReviewersByCluster"]
-"""Returns, for cache times, the reviewers of users' rights in each member."""
+"""Returns the function that finds each cluster's reviewer of users' rights; the argument has the cache times."""
 
 
 class Aggregates:
@@ -77,15 +77,15 @@ class Aggregates:
         return PreparedLiveAggregates(self, config, clusters, reviewers, live)
 
     def follow_availability(self, availability: Availability | None) -> None:
-        """Show API services that are not available as stale."""
+        """Mark unavailable API services as stale in discovery documents, according to `availability`."""
         self._document_members.sources.follow(availability)
 
     def documents(self, key: DocumentsKey) -> ServerDocuments:
-        """Return the documents of a server with API services; new ones if there were none."""
+        """Return the existing handler of the documents of a server with API services, or a new handler."""
         return self._documents.get(key) or ServerDocuments(self._clock, self._in_thread)
 
     def stale_reviewers(self, settings: model.ReadsConfig, reviewers: ReviewersByCluster) -> ReviewersByCluster:
-        """Return reviewers that repeat the last decision of a member while the member is unavailable."""
+        """Return reviewers that, while a member is unavailable, return its last decision."""
         return StaleReviewers(reviewers, self._reflectors, self._state.decisions, self._clock, settings)
 
     def activate(
@@ -152,7 +152,7 @@ class Aggregates:
         return self._clock.seconds()
 
     def stop(self) -> None:
-        """Stop everything except the caches immediately."""
+        """Immediately close all aggregates and documents; the caches keep running."""
         documents, self._documents = self._documents, {}
         for one in documents.values():
             one.close()
@@ -199,7 +199,7 @@ class PreparedLiveAggregates:
         return {name: live for name, (_, live) in self._live.items()}
 
     def stale_reviewers(self, server: str, aggregate: str, reviewers: ReviewersByCluster) -> ReviewersByCluster:
-        """Return reviewers of an aggregate's members whose last decisions hold while a member is away."""
+        """Return reviewers of an aggregate's members that, while a member is unavailable, return its last decision."""
         return self._owner.stale_reviewers(self._live[aggregate][0].reads, reviewers)
 
     def activate(self) -> None:
@@ -211,8 +211,8 @@ class PreparedLiveAggregates:
 #
 # Discovery and OpenAPI of one server with API services: the documents of its backend and of the API services.
 #
-# A backend of one cluster is an aggregate with a primary and no members. Other requests are handled as without API
-# services.
+# A backend that is a single cluster is treated as an aggregate with a primary and no members. API services do not
+# change how other requests are handled.
 
 
 _RETRY_AFTER = 1
@@ -243,7 +243,7 @@ class DocumentMembers:
         return self._backends
 
     def update(self, servers: tuple[model.Server, ...], clusters: Mapping[str, Cluster]) -> None:
-        """Follow a configuration. Call it once the clusters have started."""
+        """Apply a configuration. Call this only after the clusters have started."""
         servers = tuple(server for server in servers if server.api_services)
         alone = {name for server in servers for name in server.document_backends}
         for name in self._follow(self._backends, alone, clusters):
@@ -260,7 +260,7 @@ class DocumentMembers:
                 member.stop()
 
     def stop(self) -> None:
-        """End everything."""
+        """Stop reading documents of all these clusters."""
         self.sources.stop()
         for members in (self._backends, self._services):
             for member in members.values():
@@ -289,7 +289,8 @@ class DocumentMembers:
 class ServerDocuments:
     """Answers discovery and OpenAPI requests to a server with API services.
 
-    With an aggregate as the backend it gets all requests, and passes on the others; with a cluster, only its own.
+    If the backend is an aggregate, `handle` gets all requests and passes those for other paths on to the aggregate. If
+    the backend is a cluster, `handle` gets only discovery and OpenAPI requests.
     """
 
     def __init__(self, clock: IReactorTime, in_thread: InThread) -> None:
@@ -300,12 +301,12 @@ class ServerDocuments:
         self._reads: MemberAuthorizer | None = None
 
     async def handle(self, request: AggregatedRequest) -> None:
-        """Answer a request, or begin to. Raises StatusError."""
+        """Answer a request, or start its answer (a watch). Raises StatusError."""
         if self._aggregate is not None:
             await self._aggregate.handle(request, self._discovery)
             return
         alone, reads = self._alone, self._reads
-        if alone is None or reads is None:  # a reload has removed it since the request arrived
+        if alone is None or reads is None:  # since the request arrived, a reload removed the API services
             raise retry_after(503, "the server has no API services any more", _RETRY_AFTER)
         clusters, left_out = await reads.discoverable(request, alone.name)
         request.leave_out(left_out)
@@ -321,7 +322,7 @@ class ServerDocuments:
         services: Services,
         visibility: ServiceVisibility,
     ) -> None:
-        """Put the configuration of a server in force whose backend is `aggregate`, which is in force already."""
+        """Put a server's configuration in force. Its backend is `aggregate`, which is in force already."""
         assert aggregate.scope is not None
         self._aggregate, self._alone = aggregate, None
         self._discovery.update(config, members, aggregate.scope, services, visibility)
@@ -329,7 +330,7 @@ class ServerDocuments:
     def follow_cluster(
         self, cluster: Member, reviewers: ReviewersByCluster, services: Services, visibility: ServiceVisibility
     ) -> None:
-        """Put the configuration of a server with the backend `cluster` in force; `reviewers` return users' rights."""
+        """Put a server's configuration in force. Its backend is `cluster`; `reviewers` review users' rights in it."""
         self._aggregate, self._alone = None, cluster
         settings = model.ReadsConfig()
         if self._reads is None:

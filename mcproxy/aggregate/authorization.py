@@ -46,7 +46,7 @@ def check_decided(left_out: Sequence[LeftOut], unavailable: model.UnavailableMem
 
 
 class MemberAnswer(NamedTuple):
-    """The decision of one member. `refusal` is None if it allows the read; `undecided`: it could not be asked."""
+    """The decision of one member. `refusal` is None if it allows the request; `undecided`: it gave no decision."""
 
     refusal: StatusError | None = None
     undecided: bool = False
@@ -64,18 +64,18 @@ class MemberAuthorizer:
     """The authorization of reads from the caches of one aggregate."""
 
     def __init__(self, settings: model.ReadsConfig, reviewers: ReviewersByCluster) -> None:
-        """`reviewers` returns the reviewer of a member, whose cache times are those of `settings`."""
+        """`reviewers` returns the reviewer of a member; each reviewer uses the cache times of `settings`."""
         self._settings = settings
         self._reviewers = reviewers
 
     def update(self, settings: model.ReadsConfig, reviewers: ReviewersByCluster) -> None:
-        """Follow a reload; open watches are checked by the new settings, too."""
+        """Apply a new configuration; the next checks of open watches use the new settings, too."""
         self._settings = settings
         self._reviewers = reviewers
 
     @property
     def recheck_after(self) -> float:
-        """Seconds after which an open watch asks again: `allowed` answers from the cache until a decision expires."""
+        """Seconds after which an open watch is authorized again. Until a decision expires, it comes from the cache."""
         least, most = _RECHECK
         return min(most, max(least, self._settings.cache_allowed / 10))
 
@@ -84,8 +84,8 @@ class MemberAuthorizer:
     ) -> tuple[tuple[str, ...], tuple[LeftOut, ...]]:
         """Return the members whose objects the request's user may read, and the members to leave out.
 
-        `verb` is get, list or watch (a streaming list is a watch). Members that the request may not touch are left out,
-        too. Raises StatusError if no member remains: 403 if all members refuse, 503 if at least one could not be asked.
+        `verb` is get, list or watch (a streaming list is a watch). Members outside `request.members` are left out, too.
+        Raises StatusError if no member remains: 403 if all members refuse, 503 if at least one could not be asked.
         """
         attributes = attributes_of(info, request.target)
         if verb != attributes.verb:
@@ -98,7 +98,7 @@ class MemberAuthorizer:
     async def again(
         self, request: AggregatedRequest, members: Sequence[str], info: RequestInfo
     ) -> tuple[tuple[str, ...], tuple[LeftOut, ...]]:
-        """Return the result of `allowed` for an open watch. Raises StatusError (403) only if all members refuse."""
+        """Authorize an open watch again; the result is as in `allowed`. Raises StatusError (403) if all members refuse."""
         attributes = attributes_of(info, request.target)._replace(verb="watch")
         answers = await self._answers(request, members, attributes)
         if members and all(answer.refusal is not None and not answer.undecided for answer in answers.values()):
@@ -123,10 +123,10 @@ class MemberAuthorizer:
     async def of_writes(
         self, request: AggregatedRequest, clusters: Sequence[str], attributes: Attributes, beyond: Collection[str] = ()
     ) -> Mapping[str, MemberAnswer]:
-        """Return each cluster's decision about a write; `beyond` are clusters that are not members.
+        """Return each cluster's decision about a write; `beyond` are clusters outside `request.members` that are asked.
 
-        Every cluster is asked, with any value of `authorize`. With `authorize: Server` a cluster that cannot be asked
-        counts as allowing, since the proxy may lack the right to ask. That cluster decides when it gets the write.
+        Every cluster is asked, whatever `authorize` is. With `authorize: Server`, a cluster that cannot be asked counts
+        as allowing the write, since the proxy may lack the right to ask. That cluster decides when it gets the write.
         """
         answers = await self._answers(request, clusters, attributes, beyond, by_server=False)
         if self._settings.authorize is model.ReadAuthorization.SERVER:
@@ -139,7 +139,7 @@ class MemberAuthorizer:
     async def readers(
         self, request: AggregatedRequest, clusters: Sequence[str], attributes: Attributes, beyond: Collection[str] = ()
     ) -> frozenset[str]:
-        """Return the clusters that are known to allow a read; the arguments are those of `of_writes`."""
+        """Return the clusters that have decided to allow a read. The arguments are those of `of_writes`."""
         answers = await self._answers(request, clusters, attributes, beyond, by_server=False)
         return frozenset(name for name, answer in answers.items() if answer.refusal is None)
 
@@ -154,7 +154,7 @@ class MemberAuthorizer:
     ) -> dict[str, MemberAnswer]:
         """Return each member's decision; the clusters in `beyond` need not be members of the request.
 
-        `by_server`: do not ask the members if the setting is `authorize: Server`.
+        `by_server`: with the setting `authorize: Server`, count all members as allowing the request without a review.
         """
         left_out = {each.member: each for each in request.left_out}
         touched = frozenset(request.members)
@@ -233,7 +233,7 @@ class ViewAuthorizer:
     def _concerned(self, members: Sequence[str], info: RequestInfo) -> Sequence[str]:
         """Return the members whose scope covers the request's namespace, or all members if none covers it.
 
-        If these members refuse, the request is refused: a right in another member does not count.
+        Only these members decide. If all of them refuse, the request is refused even if another member would allow it.
         """
         namespace = info.namespace if self._view.resource.namespaced else ""
         covering = {member.name for member in self._view.members if member.covers(namespace)}
@@ -261,7 +261,8 @@ def refusal_of(answers: Sequence[MemberAnswer]) -> StatusError:
 
 # -- writes ---------------------------------------------------------------------------------------------------
 #
-# Asks the members whether the user may make a request, before its body is read and its owner looked up.
+# Asks the members whether the user may make a request. This happens before the proxy reads the request body and finds
+# the member that has the object.
 #
 # So the text, headers and timing of a refusal do not reveal whether the object exists, or in which member. Members
 # that refuse take no part in later steps. Source: reference "list-watch", Writes and subresources.
@@ -285,8 +286,8 @@ class WriteRights:
         self._answers: dict[str, MemberAnswer] = {}
 
     async def require(self, members: Sequence[str], target: str | None = None) -> None:
-        """Leave out the members that do not allow the request; `target` is the cluster in which it may create an
-        object.
+        """Leave out the members that do not allow the request; `target` is the cluster in which the request can create
+        an object.
 
         Raises StatusError if neither a member nor the target allows it: 403, or 503 if one of them cannot be asked.
         """
@@ -304,7 +305,7 @@ class WriteRights:
         )
 
     async def check(self, cluster: str) -> None:
-        """Raise StatusError if the cluster does not allow the request; the cluster is asked unless it was before."""
+        """Raise StatusError if the cluster does not allow the request. A cluster that has not been asked is asked now."""
         if cluster not in self._answers:
             await self._ask((cluster,))
         refusal = self.refusal(cluster)
@@ -312,7 +313,7 @@ class WriteRights:
             raise refusal
 
     def refusal(self, cluster: str) -> StatusError | None:
-        """Return the refusal of a cluster that was asked."""
+        """Return the refusal of a cluster; None if the cluster allows the request or was not asked."""
         answer = self._answers.get(cluster)
         return None if answer is None else answer.refusal
 
@@ -329,7 +330,7 @@ class WriteRights:
         return await self._decisions.readers(self._request, members, wanted, members)
 
     async def may_read(self, cluster: str, namespace: str, name: str) -> bool:
-        """Whether the user may watch the objects of the namespace in a cluster, or get this one."""
+        """Whether the user may watch or get all objects of the namespace in a cluster, or get the object `name`."""
         gvr = self._gvr
         wanted = Attributes("watch", gvr.group, gvr.version, gvr.resource, namespace=namespace)
         for attributes in (wanted, wanted._replace(verb="get"), wanted._replace(verb="get", name=name)):
@@ -351,7 +352,7 @@ class WriteRights:
         return answer
 
     async def _of(self, cluster: str, attributes: Attributes) -> MemberAnswer:
-        """Ask about all objects of the resource first: without a name in the review, the answer is usually cached."""
+        """Ask for all objects first, since such reviews are usually cached. If refused, ask for the named object."""
         request, clusters = self._request, (cluster,)
         beyond = () if cluster in self._touched else clusters
         everything = attributes._replace(name="")
@@ -362,9 +363,10 @@ class WriteRights:
 
 
 class _Decisions:
-    """Waits for the decisions of all clusters; once one allows the request, for at most `SILENT_GRACE` seconds more.
+    """Waits for the decisions of all clusters. After the first decision that allows the request, the wait ends within
+    `SILENT_GRACE` seconds.
 
-    A late decision counts as undecided. Its review is not cancelled, so the next request finds it in the cache.
+    A late decision counts as undecided. Its review is not cancelled, so the next request finds its result in the cache.
     """
 
     def __init__(self, clock: IReactorTime, deciding: Mapping[str, Deferred[MemberAnswer]]) -> None:
@@ -397,7 +399,7 @@ class _Decisions:
         self.done.callback({name: self._answers.get(name) or not_asked() for name in self._deciding})
 
     def _cancelled(self, _: object) -> None:
-        """The client has gone."""
+        """The client has disconnected: cancel all reviews."""
         self._stop()
         for each in self._deciding.values():
             each.cancel()

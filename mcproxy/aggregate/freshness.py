@@ -49,7 +49,7 @@ FRESHNESS_WAIT = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """The settings of an aggregate about the freshness of caches; times in seconds."""
+    """An aggregate's settings for the freshness of reads from caches; times are in seconds."""
 
     max_staleness: float = 0.0
     initial_sync_timeout: float = 10.0
@@ -102,7 +102,7 @@ class FreshnessWaiter:
         return await self._gather(view, allowed, namespace, self._wait_current) or Readable()
 
     async def cached(self, view: View, allowed: Sequence[str], namespace: str) -> Readable:
-        """Wait until there is any cached state (resourceVersion "0"). Raises StatusError 503."""
+        """Wait until each cache has any complete state (resourceVersion "0"). Raises StatusError 503."""
         return await self._gather(view, allowed, namespace, self._wait_synced) or Readable()
 
     async def at_least(
@@ -114,7 +114,8 @@ class FreshnessWaiter:
         text: str,
         by_store: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
     ) -> Readable:
-        """Wait until the caches have reached the `wanted` versions, by member. Raises StatusError 503, or 504 if not.
+        """Wait until the caches have reached the `wanted` versions, by member. Raises StatusError: 504 if they do not
+        reach them in time, 503 for unavailable members.
 
         Raises NotHeld (503) if a member that has not reached its version is unavailable: after a 504, clients would
         list without a version and go back in time. `text` is the resource version as sent by the client. `by_store` has
@@ -143,7 +144,7 @@ class FreshnessWaiter:
         return self._readable(view, allowed, [each if each.exact else _now(each) for each in outcomes])
 
     def _readable(self, view: View, allowed: Sequence[str], outcomes: Sequence[_Outcome]) -> Readable | None:
-        """Apply the setting `unavailable` to the members that are not fresh."""
+        """Return the members to read by the setting `unavailable`; None if a cache has not reached its version."""
         policy = self.freshness.unavailable
         found = Readable(away=[outcome.member.name for outcome in outcomes if outcome.away])
         if found.away and policy is UnavailableMembers.FAIL:
@@ -235,7 +236,7 @@ class FreshnessWaiter:
 
 
 async def _all(waits: Sequence[Coroutine[Deferred[Any], Any, T]]) -> list[T]:
-    """Await all at once: several members, or one member's stores of several namespaces. Each wait can take WAIT."""
+    """Await all at the same time (members, or one member's stores); each wait takes at most FRESHNESS_WAIT seconds."""
     return [await waits[0]] if len(waits) == 1 else await gather(waits)
 
 
@@ -247,8 +248,8 @@ def _now(outcome: _Outcome) -> _Outcome:
 def _went_back(
     members: Sequence[MemberView], namespace: str, wanted: Mapping[str, int], by_store: Mapping[str, Mapping[str, int]]
 ) -> bool:
-    """Return whether a member has lost the version that it had reached: during the wait for other members, it was
-    restored from a backup or replaced by another cluster.
+    """Return whether a member's cache no longer has the version that it had reached, because the member was restored
+    from a backup or replaced by another cluster during the wait for other members.
     """
     return any(
         store.version < by_store.get(member.name, {}).get(store.namespace, wanted[member.name])
@@ -283,7 +284,7 @@ def _never_synced(member: MemberView) -> str:
 # deletes these objects in an informer's store. So such an answer is sent only if it is certainly true. For its user,
 # a member in the scope of a request is one of
 #
-#     allowed   up: what it has is known                    away: it may have what is not known here
+#     allowed   up: its objects are known                   away: it may have objects that are not known here
 #     refused   by its own last decision, or by the server's rules or policies: for this user it has no objects
 #     undecided it cannot be asked about the user's rights: it may have the requested objects
 #     absent    not known to have the resource, and cannot be asked now: it may have the resource
@@ -306,7 +307,7 @@ def _never_synced(member: MemberView) -> str:
 
 NOT_REACHED = "it cannot be reached"
 RETRY_AFTER = 1
-"""Seconds after which a client may try again."""
+"""The Retry-After of these answers, in seconds."""
 
 
 class NotHeld(StatusError):
@@ -319,12 +320,12 @@ class NotHeld(StatusError):
 
 
 def not_known(what: str, member: str, why: str) -> StatusError:
-    """Return the 503 for a request for an object (`pods "web"`) that a member may have."""
+    """Return the 503 for a request for an object (`what`, e.g. `pods "web"`) that an unavailable member may have."""
     return retry_after(503, f"it is not known whether cluster {member} has {what}: {why}", RETRY_AFTER)
 
 
 def may_have(view: View, namespace: str, left_out: Iterable[LeftOut], away: Iterable[str]) -> list[tuple[str, str]]:
-    """Return the members that may have unknown objects in `namespace`, each with the reason.
+    """Return the members that may have objects in `namespace` that are not known here, each with the reason.
 
     `away` are the members that allow the request but whose present state is not known.
     """
@@ -369,8 +370,8 @@ def read_version(
 ) -> dict[str, int] | None:
     """Read a version as `VersionReader.read` does; `name` is that of the only requested object, "" for a list.
 
-    `owner` is the member that has the object and allows the request. Raises StatusError: 503 for a plain number as the
-    version of an object whose owner may be unavailable.
+    `owner` is the member that has the object and allows the request. Raises StatusError: 503 if `text` is a plain
+    number, and an unavailable member may be the owner of the object.
     """
     try:
         return view.reader.read(text, owner)

@@ -31,8 +31,8 @@ log = Logger(__name__)
 
 _KIND, _VERSION = "decisions", 1
 _MAX_DECISIONS = 65_536  # entries of about 200 bytes each
-_MAX_PER_USER = 4096  # a user who keeps sending new selectors displaces only that user's entries
-_CLOCK_STEP = 60.0  # maximum seconds by which an entry may be in the future, since a clock can be set back
+_MAX_PER_USER = 4096  # a user who keeps sending new selectors displaces only the user's own entries
+_CLOCK_STEP = 60.0  # maximum seconds by which an entry's time may be in the future, since the clock can be set back
 
 
 class _Last(NamedTuple):
@@ -48,7 +48,7 @@ class LastDecisions:
         self._seconds = seconds
         self._users: OrderedDict[bytes, OrderedDict[bytes, _Last]] = OrderedDict()  # ordered by last record
         self._count = 0
-        self.changed = False  # since `load` or `save`
+        self.changed = False  # whether an entry has changed since `load` or the last `writer`
 
     def __len__(self) -> int:
         return self._count
@@ -147,13 +147,13 @@ def _hash(fields: tuple[object, ...]) -> bytes:
 #
 # SubjectAccessReviews by members that may be unavailable: their last decisions stay valid (`staleDecisions`).
 #
-# Source: reference "list-watch", Who may read. A client must not be able to make a member count as unavailable. So a
-# late review, which can be late because its user has too many in flight, is no proof of an outage: it extends an
-# earlier decision by at most a minute.
+# Source: reference "list-watch", Who may read. A client must not be able to make a member count as unavailable. A
+# review can be late because its user has too many reviews in flight. So a late review does not prove an outage: it
+# extends an earlier decision by at most a minute.
 #
-# A review about list also starts one about watch, and the reverse: an informer lists, and then watches from the list's
-# version. If only one decision were known when the member becomes unavailable, no watch could continue the list during
-# the outage.
+# A review of the verb list also starts a review of watch, and the reverse: an informer lists, and then watches from the
+# list's version. If only one decision were known when the member becomes unavailable, no watch could continue the list
+# during the outage.
 
 
 _PATIENCE = 6.0  # seconds for a member that seems healthy; longer than the timeout of a review (5 s)
@@ -174,7 +174,7 @@ class StaleReviewers:
         clock: IReactorTime,
         settings: model.ReadsConfig,
     ) -> None:
-        """`reviewers` ask the members, and cache the decisions."""
+        """`reviewers` send the reviews to the members, and cache the decisions."""
         self._reviewers = reviewers
         self._reflectors = reflectors
         self._last = last
@@ -210,7 +210,7 @@ class StaleReviewer:
         self._last = last
         self._clock = clock
         self._settings = settings
-        # When a cached decision was recorded, by a hash of user and attributes: clients choose the length of these.
+        # The time when a cached decision was recorded, by a hash of user and attributes: a hash has a fixed size.
         self._noted: dict[int, float] = {}
 
     def decide(self, user: UserInfo, attributes: Attributes) -> OrPending[Decision]:
@@ -220,7 +220,7 @@ class StaleReviewer:
             return self._review(user, attributes)
         noted = self._noted.get(hash((user, attributes)))
         if noted is None or noted + self._settings.cache_allowed < self._clock.seconds():
-            self._record(user, attributes, decision)  # another reader has requested the review
+            self._record(user, attributes, decision)  # not recorded yet: another reader had requested the review
         return decision
 
     async def _review(self, user: UserInfo, attributes: Attributes) -> Decision:
@@ -251,7 +251,7 @@ class StaleReviewer:
         return member is not None and member.unavailable_since is not None
 
     def _uid(self) -> str:
-        """Return the UID of its cluster, "" if it is not known."""
+        """Return the UID of the member's cluster, "" if it is not known."""
         member = self._reflectors.members.get(self._member)
         return "" if member is None else member.uid
 
@@ -266,7 +266,7 @@ class StaleReviewer:
         return None if allowed is None else Decision(allowed)
 
     def _record(self, user: UserInfo, attributes: Attributes, decision: Decision) -> None:
-        """Record the member's decision, and request one about the corresponding verb (list or watch)."""
+        """Record the member's decision. For list or watch, also request the decision about the other of these verbs."""
         self._keep(user, attributes, decision)
         verb = _BESIDE.get(attributes.verb)
         if verb is not None and self._settings.stale_decisions:
@@ -275,7 +275,7 @@ class StaleReviewer:
                 Deferred.fromCoroutine(self._decide_beside(user, beside)).addErrback(_log_failure)
 
     async def _decide_beside(self, user: UserInfo, attributes: Attributes) -> None:
-        """Request a decision in the background; without an answer, the next request that needs it asks again."""
+        """Request a decision in the background. If there is no answer, the next request that needs it asks again."""
         review = Deferred.fromCoroutine(settled(self._reviewer.decide(user, attributes)))
         try:
             decision = await review.addTimeout(_PATIENCE, self._clock)

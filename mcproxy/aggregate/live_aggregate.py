@@ -58,7 +58,7 @@ class SharedParts:
     in_thread: InThread
     """Calls a function with arguments in a thread."""
     bodies: BodyBuffers
-    """The request bodies that are read completely before the request is handled."""
+    """The buffers of request bodies, which are read completely before a write is sent to a member."""
 
 
 class LiveAggregate:
@@ -71,13 +71,13 @@ class LiveAggregate:
     async def handle(self, request: AggregatedRequest, discovery: AggregateDiscovery | None = None) -> None:
         """Answer a request (`RequestRouter`). Raises StatusError."""
         active = self._active
-        if active is None:  # a reload has removed the aggregate since the request arrived
+        if active is None:  # since the request arrived, a reload removed the aggregate
             raise retry_after(503, "the aggregate is served no longer", _RETRY_AFTER_RELOAD)
         await active.router.handle(request, discovery)
 
     @property
     def scope(self) -> Scope | None:
-        """Which resources are read from cache; None before it is activated."""
+        """The resources that are read from cache; None before the aggregate is activated."""
         return None if self._active is None else self._active.views.scope
 
     @property
@@ -97,7 +97,7 @@ class LiveAggregate:
 
     @property
     def unavailable(self) -> UnavailableMembers:
-        """What is served while a member is unavailable."""
+        """The setting for reads while a member is unavailable."""
         return UnavailableMembers.STALE if self._active is None else self._active.watches.settings.unavailable
 
     @property
@@ -117,7 +117,7 @@ class LiveAggregate:
 
     @property
     def history(self) -> LayoutHistory | None:
-        """The layouts of its resource versions; None before it is activated."""
+        """The layouts of the aggregate's resource versions; None before it is activated."""
         return None if self._active is None else self._active.views.history
 
     def activate(self, config: Aggregate, reviewers: ReviewersByCluster, history: LayoutHistory | None) -> None:
@@ -128,7 +128,7 @@ class LiveAggregate:
             self._active.update(config, reviewers)
 
     def close(self) -> None:
-        """End its watches, and release its stores."""
+        """End the aggregate's watches, and release its stores."""
         active, self._active = self._active, None
         if active is not None:
             active.close()
@@ -172,7 +172,8 @@ class _ActiveAggregate:
         )
 
     def update(self, config: Aggregate, reviewers: ReviewersByCluster) -> None:
-        self._authorization.update(config.reads, reviewers)  # first: it applies to added resources
+        # Update the authorization before the views, since it must apply to the resources that they add.
+        self._authorization.update(config.reads, reviewers)
         self.views.update(config, self._members(config))
         self._waiter.freshness = _freshness(config)
         self.watches.settings = _watch_settings(config)
@@ -199,14 +200,14 @@ def _watch_settings(config: Aggregate) -> WatchSettings:
 
 # -- routing of requests --------------------------------------------------------------------------------------
 #
-# Chooses the part of this package that answers a request to an aggregate.
+# Chooses the subpackage or cluster that answers a request to an aggregate.
 #
-#     not a resource        discovery, OpenAPI, version, probes; anything else: the primary
-#     self reviews          writes: asked of the primary and every member
-#     a cached resource     get, list: reads; watch: watch; anything else: writes
-#     one without watch     get, list: writes (uncached reads); anything else: writes
-#     outside the scope     the primary; without one 404
-#     in it, but not known  the members' discovery is read again; then as above, or 404
+#     non-resource path     discovery: discovery, OpenAPI, version, probes; the primary: all other paths
+#     self review           writes, which sends it to the primary and every member
+#     cached resource       get, list: reads; watch: watch; other verbs: writes
+#     resource w/o watch    get, list: writes (uncached reads); other verbs: writes
+#     outside the scope     the primary; without a primary 404
+#     in scope, not known   the members' discovery is read again; then as above, or 404
 #
 # Reads from caches are authorized here, by a review of each member. Requests that are sent to a member are authorized
 # by the member; writes and subresources are reviewed here first (`authorization.WriteRights`).
@@ -258,9 +259,9 @@ class RequestRouter:
         self._wait_until = wait_until
 
     async def handle(self, request: AggregatedRequest, discovery: AggregateDiscovery | None = None) -> None:
-        """Answer a request, or begin to. Raises StatusError.
+        """Answer a request, or start its answer (a watch). Raises StatusError.
 
-        `discovery` is that of the server if the server has API services, else None.
+        `discovery` is the discovery handler of the server if the server has API services, else None.
         """
         info = request.info
         if info.verb not in _LONG_RUNNING_VERBS and info.subresource not in _LONG_RUNNING_SUBRESOURCES:
@@ -330,15 +331,16 @@ class RequestRouter:
     # -- the scope ----------------------------------------------------------------------------------------------
 
     async def _discovered(self) -> None:
-        """Wait until each member's resources are known, but only until `wait_until`."""
+        """Wait until each member's resources are known, but not longer than until `wait_until`."""
         while self._views.undiscovered and self._clock.seconds() < self._wait_until:
             await deferLater(self._clock, _POLL)
 
     async def _rediscover(self, gvr: GroupVersionResource) -> None:
         """Read discovery again for a resource in scope that no member is known to have.
 
-        The primary must not answer it: it would create objects as the client sent them, and a watch would always show
-        the primary's versions. Raises StatusError: 404 if no member has the resource, 503 if one cannot be asked.
+        The primary must not answer such a request: it would create objects as the client sent them, and a watch would
+        always have the primary's versions. Raises StatusError: 404 if no member has the resource, 503 if it is not
+        known because a member cannot be asked.
         """
         unasked = await rediscover(self._views.in_scope(gvr), self._clock)
         if self._views.known(gvr):
@@ -391,5 +393,5 @@ def _check_method(request: AggregatedRequest) -> None:
         raise method_not_allowed()
     if (
         verb == "create" and named and (not info.group or info.group in BUILT_IN_GROUPS)
-    ):  # a custom resource's route for it creates (recorded)
+    ):  # a kube-apiserver's route for a custom resource creates the object (recorded)
         raise method_not_allowed()

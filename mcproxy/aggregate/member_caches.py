@@ -1,8 +1,8 @@
-"""The owner of the caches of the process: members, their reflectors and stores, and their saved state.
+"""Owns the caches of the process: members, their reflectors and stores, and their saved state.
 
-Aggregates and services are its readers. Each reader names the clusters that it uses. A cluster is a member while a
-reader uses it, and a store is followed while a reader has acquired it. So a resource with several readers is listed and
-watched only once.
+Aggregates and services are the readers of the caches. Each reader names the clusters that it uses. A cluster is a
+member while a reader uses it, and a store is followed while a reader has acquired it. So a resource with several
+readers is listed and watched only once.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class MemberCaches:
         self.saved = SavedState(self, shared.reactor, in_thread, wall)
         self.reflectors = Reflectors(shared, saved=self.saved)
         self.layouts: Callable[[], Mapping[str, LayoutHistory]] = dict
-        """Returns the layouts of each aggregate, by its name, which are saved with the caches."""
-        self._used: dict[str, tuple[str, ...]] = {}  # by reader
-        self._max_ages: dict[str, float] = {}  # likewise
+        """Returns the layouts of each aggregate, by the aggregate's name; they are saved with the caches."""
+        self._used: dict[str, tuple[str, ...]] = {}  # names of the used clusters, by reader
+        self._max_ages: dict[str, float] = {}  # maximum ages of saved decisions in seconds, by reader
 
     def use(
         self,
@@ -60,10 +60,10 @@ class MemberCaches:
         *,
         max_age: float = 0.0,
     ) -> None:
-        """Follow a configuration with `clusters` in force: from now on `reader` uses the clusters in `names`.
+        """Apply a configuration with `clusters` in force: from now on `reader` uses the clusters in `names`.
 
-        Call it before stores of new members are acquired and before stores of former members are released; former
-        members stay until then. `max_age`: maximum age of saved decisions of members, in seconds.
+        Call this before acquiring stores of new members and before releasing stores of former members, which stay until
+        they are released. `max_age`: maximum age of saved decisions of members, in seconds.
         """
         self._used[reader] = tuple(dict.fromkeys(names))
         self._max_ages[reader] = max_age
@@ -110,7 +110,8 @@ class MemberCaches:
 
 # -- daemon.stateDir ------------------------------------------------------------------------------------------
 #
-# The files of aggregates and services under `daemon.stateDir`: after a restart they are served for unavailable members.
+# The files of aggregates and services under `daemon.stateDir`. After a restart, their content is served for unavailable
+# members.
 #
 #     stores/      the caches, one file each (`cache.persistence`)
 #     members/     the known resources of each member, and the UID of its cluster
@@ -150,7 +151,7 @@ class SavedState:
         self._once = LogOnce(inf)
 
     def use(self, folder: str | None, max_age: float) -> None:
-        """Use a folder from now on; the first call reads decisions from it. `max_age`: of decisions, in seconds."""
+        """Use a folder from now on; the first call reads decisions from it. `max_age`: their maximum age in seconds."""
         self._max_age = max_age
         path = None if folder is None else Path(folder)
         if path == self._folder:
@@ -230,8 +231,8 @@ class SavedState:
             self._lock.release()
 
     def save_layouts(self) -> None:
-        """Save the layouts now. Clients get versions in these layouts from now on, and the versions must be readable
-        after the process is killed.
+        """Save the layouts now. From now on clients get versions in these layouts, and the proxy must be able to read
+        these versions even after the process is killed.
         """
         Deferred.fromCoroutine(self._save_layouts()).addErrback(_saving_broke)
 
@@ -257,7 +258,7 @@ class SavedState:
 
     @contextmanager
     def _failures_logged(self, folder: Path) -> Iterator[None]:
-        """Log that files cannot be written: once, until all files can be written again."""
+        """Log once that files cannot be written. Log it again only after all files could be written in between."""
         try:
             yield
         except OSError as error:

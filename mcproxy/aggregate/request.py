@@ -1,7 +1,8 @@
 """The interface of an aggregated request: the user, the exchange, and access to the members.
 
-A handler gets nothing else from the process, so requests can also come from another process. The worker process with
-the client's connection authenticates, finds the policies and authorizes; the process with the caches answers.
+A handler uses nothing else of the process that received the request, so requests can also come from another process.
+The worker process with the client's connection authenticates, finds the policies and authorizes; the process with the
+caches answers.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class AggregatedRequest(Protocol):
 
     @property
     def head(self) -> RequestHead:
-        """The head as the client sent it; its own target can differ from `target` below."""
+        """The request head as the client sent it; the target in it can differ from the property `target`."""
 
     @property
     def info(self) -> RequestInfo:
@@ -75,22 +76,22 @@ class AggregatedRequest(Protocol):
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
-        """The members that are left out of this request, at first by policies and the authorizer."""
+        """The members left out of this request: first by policies and the authorizer, then also by `leave_out`."""
 
     def leave_out(self, left_out: Sequence[LeftOut]) -> None:
         """Leave more members out, each with a reason, and remove them from `members`."""
 
     async def decide_again(self) -> None:
-        """Decide again about the members by the configuration in force, for a watch that outlives a reload.
+        """Determine the allowed members again with the configuration in force, for a watch that outlives a reload.
 
-        It replaces `members` and `left_out`. Raises StatusError if no member is allowed.
+        This replaces `members` and `left_out`. Raises StatusError if no member is allowed.
         """
 
     def user_for(self, member: str) -> UserInfo:
-        """Return the user's identity for `member`. Raises StatusError (403) for a user whom it does not know."""
+        """Return the user's identity for `member`. Raises StatusError (403) if the member does not know the user."""
 
     def user_at(self, cluster: str) -> UserInfo:
-        """Return the user's identity for any cluster. Raises StatusError (403) for a user whom it does not know."""
+        """Return the user's identity for any cluster. Raises StatusError (403) if the cluster does not know the user."""
 
     def own_fields(self, more: bytes = b"", *, cache_control: bytes = b"no-cache, private") -> bytes:
         """Return header fields for the proxy's own response, as a block: Audit-Id, Cache-Control, `more`, Date, CORS.
@@ -124,12 +125,12 @@ class AggregatedRequest(Protocol):
         """
 
     def served_by(self, *members: str, cached: bool) -> None:
-        """Record for the access log which members the response is from, and whether it is from their caches."""
+        """Record for the access log which members the response comes from, and whether it comes from their caches."""
 
     def long_running(self) -> None:
-        """Note that the response to a watch has begun: from now on the server's `sessions` limits apply.
+        """Record that the response to a watch has begun: from now on the server's `sessions` limits apply.
 
-        The exchange's handler ends it cleanly in `end_gracefully`, and stops in `cancelled`.
+        The exchange's handler ends the watch cleanly in `end_gracefully`, and stops its work in `cancelled`.
         """
 
     async def while_connected(self, waiting: Deferred[T]) -> T:
@@ -140,4 +141,4 @@ class AggregateHandler(Protocol):
     """The handler of the requests to one aggregate."""
 
     def handle(self, request: AggregatedRequest) -> Coroutine[Deferred[Any], Any, None]:
-        """Answer a request, or begin to. Raises StatusError, which the caller turns into the response."""
+        """Answer a request, or start its answer (a watch). Raises StatusError, which the caller sends as the response."""

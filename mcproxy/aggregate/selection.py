@@ -82,7 +82,7 @@ class Selection:
         return (labels is None or labels(obj.labels)) and all(field(obj) for field in self._fields)
 
     def filter(self, objects: Sequence[CachedObject]) -> list[CachedObject]:
-        """Return the selected objects; faster than `matches` for each object.
+        """Return the selected objects. This is faster than `matches` for each object.
 
         Replicas are neighbours in a list and share their labels, so these labels are matched only once.
         """
@@ -179,7 +179,7 @@ def _field_matcher(term: FieldTerm, label: FieldLabel) -> ObjectMatcher:
 
 
 def scalar_at(document: bytes, path: Sequence[str]) -> str:
-    """Return the scalar at a path of a JSON object, in the form for field selectors; "" if there is none."""
+    """Return the scalar at a path of a JSON object, as a field selector writes it; "" if there is none."""
     raw = document
     try:
         for part in path:

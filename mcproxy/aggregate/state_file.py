@@ -1,8 +1,8 @@
 """Files under `daemon.stateDir`: written atomically, checksummed, versioned, readable only by the owner.
 
 A file has a head line `mcproxy KIND VERSION SHA256 LENGTH`, padded with spaces to a fixed length, and then the payload.
-A file that cannot be used (truncated, damaged, of another version or kind) is renamed to `NAME.broken` and logged; its
-content is read from the members again.
+A file that cannot be used (truncated, damaged, of another version or kind) is renamed to `NAME.broken`, and this is
+logged. The proxy then reads the same data from the members again.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def block(fields: Sequence[Field]) -> bytes:
 class Trouble:
     """The reason why the cached objects of a member may be old, in the form for users; the log has more details.
 
-    `words` follow the name of the member. `since` is set if the member is not followed.
+    `words` is the text after the member's name. `since` is the start of the outage, if the member is not followed.
     """
 
     words: str
@@ -100,7 +100,7 @@ def never_synced_text(member: str) -> str:
 
 
 def unreadable_text(member: str, count: int, *, more: bool) -> str:
-    """Return the text for a member with `count` unreadable objects, or with `more` than `count`."""
+    """Return the text for a member with `count` unreadable objects; `more`: there are more than `count`."""
     objects = "1 object is left out, it" if count == 1 and not more else f"{count} objects are left out, they"
     return f"cluster {member}: {'more than ' if more else ''}{objects} cannot be read"
 

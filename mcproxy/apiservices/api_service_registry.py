@@ -1,9 +1,9 @@
-"""Finds the API service of a server to which a target belongs. Pure.
+"""Finds the API service of a server that a request target belongs to. Pure.
 
-A group-version has one owner. So this module, the owner's API server, and request info (which determines the authorized
-group) must find the same group-version in a target. As in `kube.requestinfo`, percent-encoded segments are decoded, and
-paths are case-sensitive. Paths that two parsers could read differently (dot segments, empty segments, encoded slashes,
-an encoded `/apis`) belong to no service, and request info refuses them with 400.
+A group-version has one owner. So this module, the owner's API server, and `kube.requestinfo` (which determines the
+group to authorize) must find the same group-version in a target. As in `kube.requestinfo`, percent-encoded segments are
+decoded, and paths are case-sensitive. Paths that two parsers could read differently (dot segments, empty segments,
+encoded slashes, an encoded `/apis`) belong to no API service, and `kube.requestinfo` refuses them with 400.
 
 Source of the paths: kube-aggregator `pkg/apiserver/apiserver.go` (AddAPIService): /apis/GROUP/VERSION and all below it.
 """

@@ -1,7 +1,7 @@
-"""The last known availability of all API services ("registrations") in one process, without clock and I/O.
+"""The last known availability of all API services ("registrations") in one process. It has no timers and no I/O.
 
-The `prober` sets the availability. Workers get it from the keeper, and keep the last state while the keeper is absent.
-A reload keeps the conditions of unchanged registrations.
+The `prober` sets the availability. Worker processes get it from the keeper process, and keep the last state while there
+is no keeper. A reload keeps the conditions of unchanged registrations.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mcproxy.kube.status import StatusError, retry_after
 # The Available condition of a registration, with kube-aggregator's reasons and messages. Pure.
 #
 # Source: kube-aggregator, `pkg/controllers/status/remote/remote_available_controller.go` and
-# `pkg/apis/apiregistration/v1/helper`: only the status of a response counts, and any but 2xx is a failure.
+# `pkg/apis/apiregistration/v1/helper`: only the status of a response counts, and each status except 2xx is a failure.
 
 
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
@@ -29,11 +29,11 @@ MISSING_ENDPOINTS = "MissingEndpoints"
 NOT_CHECKED = "NotChecked"
 
 _LONGEST = 1024  # maximum characters of a message
-_RETRY_AFTER = 1  # second: an API service in use is probed as often
+_RETRY_AFTER = 1  # second; an API service that clients request is probed at the same interval
 
 
 class Registration(NamedTuple):
-    """A group-version and the cluster entry that owns it; probes check it, and servers with the same one share them."""
+    """A group-version and the cluster entry that serves it. One probe serves all servers with the same registration."""
 
     group: str
     version: str
@@ -46,7 +46,7 @@ class Registration(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of its APIService object."""
+        """The name of the registration's APIService object."""
         return f"{self.version}.{self.group}"
 
     @property
@@ -137,7 +137,7 @@ _UNREADY = {
 """The texts of /readyz checks by the reason of a condition. No text contains an address."""
 
 _MAX_FLOOR_CLIENTS = 1024
-"""Maximum of remembered clients of a server: they matter only until the backend's version increases, usually soon."""
+"""Maximum number of remembered clients of a server; they matter only until the backend's version increases."""
 
 Notify = Callable[[Registration, Condition], None]
 """Called with each changed condition."""
@@ -169,7 +169,7 @@ class Availability:
         return known if known is not None and known.unavailable else None
 
     def refusal(self, service: model.APIService) -> StatusError | None:
-        """Return the refusal of a request to an unavailable API service, and request a probe.
+        """Return the refusal of a request to an unavailable API service, and request a probe; None: it is not refused.
 
         So clients that retry reach the API server soon after it returns, even after a long outage.
         """
@@ -182,7 +182,7 @@ class Availability:
         return retry_after(503, f"the API service {service.object_name} is unavailable: {why}", _RETRY_AFTER)
 
     def suspect(self, registration: Registration) -> None:
-        """Request an early probe of a registration: a client was refused by its condition, or found it wrong."""
+        """Request an early probe: the condition refused a client's request, or a request showed that it is wrong."""
         for notify in tuple(self._suspecting):
             notify(registration)
 
@@ -209,9 +209,9 @@ class Availability:
             self.set(registration, replace(not_checked(now), created=before.created))
 
     def use(self, services: Mapping[str, Sequence[model.APIService]]) -> None:
-        """Follow a configuration: the API services of each server, by the server's name.
+        """Apply a configuration: the API services of each server, by the server's name.
 
-        Conditions of remaining registrations are kept, others are forgotten.
+        The conditions of remaining registrations are kept, all others are forgotten.
         """
         now = self._wall()
         registrations = dict.fromkeys(Registration.of(each) for served in services.values() for each in served)
@@ -230,13 +230,14 @@ class Availability:
         """Return the backend's resource version after which clients know all API services of a server; None if unknown.
 
         A client with an older version may know removed API services, or miss new ones. The same is true for a client
-        with exactly this version, which the backend may have had for long, unless it got it here
-        (`got_minimum_version`).
+        with exactly this version, unless it got the version here (`got_minimum_version`): the backend may have had this
+        version since before the change.
         """
         return self._floors.get(server)
 
     def set_floor(self, server: str, version: int, client: str = "") -> None:
-        """Record that the backend had this version after the present API services of a server came into force.
+        """Record that the backend had this version after the present API services of a server came into force. Only the
+        first recorded version counts.
 
         `client` gets this version now together with the present API services; "" if no client gets it.
         """
@@ -248,7 +249,7 @@ class Availability:
                 del clients[next(iter(clients))]
 
     def got_minimum_version(self, server: str, client: str) -> bool:
-        """Whether a client has got exactly the floor's version from here."""
+        """Whether a client has got exactly the version of `floor` from this process."""
         return client in self._floor_clients.get(server, {})
 
     def begun(self, server: str) -> float:

@@ -2,7 +2,7 @@
 
 An API server that is based on k8s.io/apiserver reads the trusted front proxies and client CAs from this ConfigMap. So
 if its kubeconfig names a server of mcproxy, it trusts mcproxy's X-Remote-* headers without further options. All other
-data, and the versions, are the backend's. Pure.
+data and the resource versions come from the backend. Pure.
 
 Source: k8s.io/kubernetes `pkg/controlplane/controller/clusterauthenticationtrust`; k8s.io/apiserver
 `pkg/server/options/authentication.go` reads it.
@@ -68,7 +68,7 @@ def over(body: bytes, data: Mapping[str, str]) -> bytes:
 
 
 def event_over(line: bytes, data: Mapping[str, str]) -> bytes:
-    """Return a watch event with `data` merged into its ConfigMap, with the final newline. Raises UnreadableAnswer."""
+    """Return a watch event with `data` merged into its ConfigMap; it ends with a newline. Raises UnreadableAnswer."""
     event = _decoded(line)
     found = event.get("object")
     if event.get("type") in ("ADDED", "MODIFIED", "DELETED") and isinstance(found, dict):

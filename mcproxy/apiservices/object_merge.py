@@ -1,8 +1,8 @@
 """Merges the APIService objects of a server into those of its backend: lists, single objects, and the lines of a watch.
 
-Pure. The backend's bytes are passed on unchanged, without objects that have the names of ours. Resource versions are
-the backend's: our objects have the version of the list, event or bookmark with which they are sent. So a client can
-resume from any version that it has seen, and writes to the backend's objects have versions that the backend knows.
+Pure. The backend's objects are passed on unchanged, except that objects with the names of ours are removed. Resource
+versions are the backend's: our objects have the version of the list, event or bookmark with which they are sent. So a
+client can resume from any version that it has seen, and writes to the backend's objects have versions that it knows.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class RequestedForm:
 
 
 class Own(NamedTuple):
-    """The present state of one of our objects."""
+    """The present state of an APIService object of this server ("our object")."""
 
     service: model.APIService
     condition: Condition
@@ -222,7 +222,7 @@ class Maker:
         return encode({"type": kind, "object": self._shown(obj, own, columns, version, heading=heading)})
 
     def bookmark(self, version: str, *, initial_end: bool, heading: bool) -> bytes:
-        """Return the line of a bookmark, if no backend sends bookmarks."""
+        """Return the line of a bookmark, for a watch of our objects without a watch of a backend."""
         metadata: dict[str, Any] = {"resourceVersion": version, "creationTimestamp": None}
         if initial_end:
             metadata["annotations"] = {_INITIAL_END: "true"}
@@ -247,7 +247,7 @@ class Maker:
         return encode(obj)
 
     def empty_list(self, version: str) -> bytes:
-        """Return an empty list, if the backend has none."""
+        """Return an empty list, for a backend that does not serve APIServices (404)."""
         kind = self.form.kind or f"{KIND}List"
         head = {"kind": kind, "apiVersion": self.form.api_version if self.form.kind else API_VERSION}
         rows = {"columnDefinitions": COLUMNS, "rows": []} if kind == TABLE else {"items": []}
@@ -374,9 +374,9 @@ class WatchMerge:
         self._columns: Sequence[Mapping[str, Any]] = COLUMNS
         self._headed = False
         self.version = version
-        """The version for events of our objects: the newest version from the backend."""
+        """The version for events of our objects: the newest version that the backend has sent."""
         self.initial: Callable[[], list[bytes]] | None = None
-        """Makes the lines before the bookmark that ends the initial events."""
+        """Makes the lines to insert before the bookmark that ends the initial events."""
 
     @property
     def clean(self) -> bool:

@@ -1,8 +1,8 @@
 """Probes API services ("registrations"): immediately, then every 30 s, and after a failure with back-off.
 
-An owner without a usable endpoint is unavailable without a probe; it is probed when an endpoint is healthy again. So a
-failed connection of a client's request affects availability here as it affects the endpoint's health, in every process.
-The first probes of many registrations are spread over time, and later probes are spread by their jitter.
+A cluster without a usable endpoint makes its API services unavailable without a probe; they are probed when an endpoint
+is healthy again. So a failed connection of a client's request affects availability as it affects the endpoint's health,
+in every process. The first probes of many registrations are spread over time, and later probes are spread by jitter.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ INTERVAL = 30.0
 _JITTER = 0.1
 _FIRST_RETRY = 1.0  # seconds; doubles up to INTERVAL
 _MIN_GAP = 1.0  # minimum seconds between the beginnings of two probes
-_STOOD_STILL = 1.0  # seconds after PROBE_TIMEOUT: a probe that ends later was delayed by this process itself
+_STOOD_STILL = 1.0  # seconds; a probe that ends later than this after PROBE_TIMEOUT was delayed by this process
 _AT_ONCE = 64  # maximum number of probes in flight, including those that wait for hanging API servers
 _PER_SECOND = 50.0  # maximum number of probes that begin per second
 
@@ -70,7 +70,7 @@ class Prober:
         self._probes: dict[Registration, _Schedule] = {}
 
     def update(self, clusters: Mapping[Registration, Cluster]) -> None:
-        """Probe these registrations from now on, each in its cluster. Call `Availability.use` first."""
+        """Probe these registrations from now on, each at its cluster. Call `Availability.use` before this."""
         for registration in tuple(self._probes):
             if registration not in clusters:
                 self._probes.pop(registration).stop()
@@ -106,7 +106,7 @@ class _Schedule:
         self._cluster = cluster
         self._began = float("-inf")
         self._retry = _FIRST_RETRY
-        self._soon = False  # requested while a probe ran
+        self._soon = False  # whether to probe again soon, since a probe was requested during a probe
         self.stopped = False
         self._usable = False  # whether an endpoint accepts requests
         self._unsubscribe: list[Callable[[], None]] = []
@@ -115,7 +115,7 @@ class _Schedule:
         self._follow()
 
     def use(self, cluster: Cluster) -> None:
-        """Follow a reload: a cluster whose configuration has changed is probed soon."""
+        """Apply a reload: if the cluster's configuration has changed, probe soon."""
         if cluster is not self._cluster:
             self._cluster = cluster
             self._follow()
@@ -189,7 +189,7 @@ class _Schedule:
         if self.stopped or verdict is None:
             return
         if owner.clock.seconds() - began > PROBE_TIMEOUT + _STOOD_STILL or cluster is not self._cluster:
-            self._soon = True  # delayed by this process, or of an earlier configuration: the result is not reliable
+            self._soon = True  # this process delayed the probe, or the configuration has changed: ignore the result
             return
         if not verdict.failed and not self._usable:
             return  # the endpoint that answered was ejected before the probe ended
@@ -249,7 +249,7 @@ def _log_change(registration: Registration, before: Condition, verdict: Verdict,
 
 
 def _todo(verdict: Verdict, cluster: Cluster) -> str:
-    """Return the remedy for an unavailable registration: that for an endpoint, if no endpoint is ready."""
+    """Return the remedy for an unavailable registration. If no endpoint is ready, it is the remedy for an endpoint."""
     if verdict.reason == MISSING_ENDPOINTS:
         for endpoint in cluster.endpoints:
             if endpoint.health.cause and not endpoint.config.disabled:
@@ -361,7 +361,7 @@ class Probe:
                 self._decide(verdict)
             await stream.read_all(_MAX_BODY)
         except (ControlError, BodyTooLarge):
-            pass  # the status has already decided
+            pass  # the body does not matter: the status has already decided
         finally:
             stream.close()
 
@@ -387,9 +387,9 @@ class Probe:
         return None
 
     def _late(self) -> None:
-        """Handle the end of the time for all attempts. A hanging attempt decides, not an earlier failure."""
+        """Handle PROBE_TIMEOUT. If an attempt is still running, the verdict is the timeout, not an earlier failure."""
         path = self._registration.path
-        if self._decided:  # only the body is incomplete
+        if self._decided:  # only the body of the response is incomplete
             self._stop()
         elif self._running:
             where = f"{self._registration.cluster}/{self._tried[-1].name} on {path}"
@@ -428,4 +428,4 @@ class Probe:
 
 
 Begin = Callable[[Registration, Cluster], Probe]
-"""Starts a probe."""
+"""Starts a probe of a registration in a cluster."""

@@ -1,4 +1,4 @@
-"""The RBAC objects of a role template, as YAML with remarks in comments. Pure.
+"""Writes the RBAC objects that an API server needs (a role template) as YAML, with remarks in comments. Pure.
 
 All text from other servers is written as JSON strings (one line, ASCII), also in comments.
 """
@@ -102,7 +102,7 @@ _ESCALATING = re.compile(r"escalate|bind|impersonate.*")
 
 
 class RefusedError(Exception):
-    """An object is refused; str() is the cause, without a full stop."""
+    """An object is refused; the exception's text is the cause, without a full stop."""
 
 
 def refuse_built_in(group: str) -> None:
@@ -161,8 +161,8 @@ def _strings(value: Any, where: str) -> list[str]:
 # watch the configuration of the API server's admission and flow control. Pure.
 #
 # Sources: the documentation of the aggregation layer, "Extension apiserver authorizes the request"; the requests at the
-# start of a server that is based on k8s.io/apiserver 1.36 (recorded: golden/aggregator, A28): without the policies, its
-# /readyz keeps failing.
+# start of a server that is based on k8s.io/apiserver 1.36 (recorded: golden/aggregator, A28): if it cannot read the
+# policies, its /readyz keeps failing.
 
 
 DELEGATOR = "system:auth-delegator"

@@ -57,13 +57,13 @@ Ask = Callable[[str, str, int], Awaitable[FetchedAnswer]]
 
 
 class AskError(Exception):
-    """An API server is unreachable, or its response is unusable; str() is the cause."""
+    """An API server is unreachable, or its response is unusable; the exception's text is the cause."""
 
 
 async def template(
     ask: Ask, group: str, version: str, *, user: str | None = None, because: str = "", urls: Sequence[str] = ()
 ) -> Template:
-    """Return the template. `user` is the API server's user in the cluster; None: guessed from its `urls`.
+    """Return the template. `user` is the API server's user in the cluster; None: derived from its `urls`.
 
     Raises AskError; RefusedError if no object can be accepted.
     """
@@ -211,7 +211,7 @@ def has_delegation(parts: tuple[RoleObject, ...]) -> bool:
 def _yaml_documents(text: str) -> Iterator[Any]:
     for root in yaml_nodes.compose_all(text, documents=MAX_OBJECTS, depth=_DEPTH, events=_EVENTS):
         found = yaml_nodes.plain(root)
-        if found != "":  # `---` twice
+        if found != "":  # two consecutive `---` give an empty document
             yield found
 
 

@@ -1,1 +1,1 @@
-"""Common code for requests to servers and to ingresses: reports them, ends them, and gives reasons for their end."""
+"""Common code for requests to servers and to ingresses: reports requests, ends them early, and names their outcome."""

@@ -1,8 +1,8 @@
 """Reports begun and ended requests to metrics and logs, in batches.
 
-Batches reduce the cost of a request's records to a third, because the processor's caches stay warm. So the records of
-the beginning (audit) and the end of a request are made up to 50 ms later, from the request itself, which no longer
-changes.
+Batches reduce the CPU cost of a request's records to a third, because the processor's caches stay warm. So the audit
+record of a request's begin and the records of its end are made up to 50 ms later, from the fields of the request
+object, which no longer change.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from mcproxy.requests.in_flight import RequestInFlight
 log = Logger(__name__)
 
 FLUSH_AFTER: Final = 0.05
-"""Longest time that a request waits to be reported (seconds)."""
+"""Maximum seconds that a request waits to be reported."""
 SIZE: Final = 256
-"""Number of requests in a batch, which takes about 2 ms."""
+"""Number of requests in a batch; reporting a batch takes about 2 ms."""
 
 
 R = TypeVar("R", bound=RequestInFlight)
@@ -39,7 +39,7 @@ class Reporter(Protocol[E]):
 
 
 class RequestBatch(Generic[R]):
-    """The queue of requests of one kind that are not reported yet."""
+    """The queue of requests, all with one reporter, that are not reported yet."""
 
     def __init__(self, clock: IReactorTime, reporter: Reporter[R], size: int = SIZE) -> None:
         """With a `size` of 1, each request is reported at once."""
@@ -52,7 +52,7 @@ class RequestBatch(Generic[R]):
         self._reporter = reporter
 
     def begun(self, request: R) -> None:
-        """Report, to the audit log, a request whose user is known, and which is not authorized yet."""
+        """Queue a request whose user is known, and which is not authorized yet, for the audit log."""
         begun = self._begun
         begun.append(request)
         if len(begun) >= self._size:
@@ -61,7 +61,7 @@ class RequestBatch(Generic[R]):
             self._timer = self._clock.callLater(FLUSH_AFTER, self._tick)
 
     def ended(self, request: R) -> None:
-        """Report a request that has ended; its `ended_at` is set."""
+        """Queue a request that has ended; its `ended_at` is set."""
         ended = self._ended
         ended.append(request)
         if len(ended) >= self._size:
@@ -78,7 +78,7 @@ class RequestBatch(Generic[R]):
         offset = self._wall_seconds() - self._clock.seconds()
         reporter = self._reporter
         for request in begun:
-            if not request.ended_at:  # else its beginning is reported below, with its end
+            if not request.ended_at:  # an ended request's begin is reported below, together with its end
                 try:
                     reporter.begun(request, offset)
                 except Exception:  # continue with the other requests
@@ -90,7 +90,7 @@ class RequestBatch(Generic[R]):
                 log.failure("a bug in the records of a request", event="internal_error")
 
     def close(self) -> None:
-        """Report all queued requests, and later ones at once."""
+        """Report all queued requests now, and report each later request immediately."""
         self._size = 1
         if self._timer is not None:
             self._timer.cancel()

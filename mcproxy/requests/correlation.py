@@ -3,8 +3,8 @@
 A client's well-formed values are used and passed on unchanged. Malformed values are dropped, so that the systems behind
 the proxy do not have to handle them.
 
-Sources: k8s.io/apiserver `pkg/endpoints/filters/audit_init.go` (it accepts any Audit-ID; here it must be printable
-ASCII of at most 64 characters, as many as kube-apiserver's logs show); W3C Trace Context, level 2.
+Sources: k8s.io/apiserver `pkg/endpoints/filters/audit_init.go` (a kube-apiserver accepts any Audit-ID; the proxy
+accepts printable ASCII of at most 64 characters, as many as a kube-apiserver logs); W3C Trace Context, level 2.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import os
 import re
 
 MAX_TRACESTATE = 1024
-"""Limit of the `tracestate` that is passed on (bytes); W3C requires at least 512."""
-_MOST_MEMBERS = 32  # limit of the members of a tracestate (W3C 3.3.1.1)
-_MAX_TRACEPARENT = 128  # bytes; version 00 has 55
+"""Maximum bytes of a `tracestate` that is passed on; W3C Trace Context requires at least 512."""
+_MOST_MEMBERS = 32  # maximum list members of a tracestate (W3C Trace Context 3.3.1.1)
+_MAX_TRACEPARENT = 128  # maximum bytes; a traceparent of version 00 has 55
 
 _NAMED = re.compile(rb"\n(audit-id|traceparent|tracestate|user-agent):([^\n]*)\r")
 _AUDIT_ID = re.compile(rb"[!-~]{1,64}")

@@ -1,8 +1,8 @@
-"""The requests in flight; ends them at a shutdown, or when a reload removes objects that they use.
+"""Tracks the requests in flight, and ends them at a shutdown or when a reload removes objects that they use.
 
 A client can resume a watch, so a watch is ended cleanly, between two events. A client cannot resume a tunnel (exec,
 attach, port-forward) or a followed log, so these have time to end by themselves. After that a tunnel is closed, and a
-log aborted, because a client would take a clean end for the end of the log. All other requests are waited for.
+log is aborted, because a client would take a clean end for the end of the log. All other requests have time to finish.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class RequestKind(enum.Enum):
     """The kind of a request. The values are the names in the counts of cut requests at a shutdown."""
 
     SHORT = "requests"
-    """Ends soon by itself: all requests except the following kinds. Also streams below `proxy`."""
+    """A request that ends soon by itself: all of no other kind. Also streams through the subresource `proxy`."""
     WATCH = "watches"
     """A watch, which its client resumes after a clean end."""
     LOG = "logs"
@@ -79,15 +79,15 @@ class RequestInFlight(metaclass=ABCMeta):
 
     exchange: Exchange
     reason: str
-    """The reason of its end, one of `reasons.REASONS`, for the access log; "" until it is known."""
+    """The reason of the request's end, one of `reasons.REASONS`, for the access log; "" until the reason is known."""
     was_cut: bool
     ended_at: float
-    """The time of its end by the reactor's clock; 0.0 before."""
+    """The time of the request's end by the reactor's clock; 0.0 before the end."""
 
     @property
     @abstractmethod
     def kind(self) -> RequestKind:
-        """The currently known kind of the request."""
+        """The kind of the request as known now; it can change, e.g. by an upgrade."""
 
     @abstractmethod
     def end_gracefully(self) -> bool:
@@ -121,14 +121,14 @@ class RequestInFlight(metaclass=ABCMeta):
 
     @property
     def outcome(self) -> str:
-        """The reason of its end, one of `reasons.REASONS`."""
+        """The reason of the request's end, one of `reasons.REASONS`."""
         if self.reason:
             return self.reason
         exchange = self.exchange
         if exchange.status and exchange.completed:
             return "ok"
         if exchange.status and not exchange.responded and not exchange.stalled:
-            return "bad_request"  # the HTTP engine has answered
+            return "bad_request"  # the HTTP engine has refused the request
         return "client_stalled" if exchange.stalled else "client_closed"
 
 
@@ -157,9 +157,10 @@ class RequestsInFlight(Generic[R]):
     # -- shutdown -----------------------------------------------------------------------------------------------
 
     async def drain(self, timeout: float) -> None:
-        """Refuse new tunnels and followed logs, and wait at most `timeout` seconds for the open ones to end.
+        """Refuse new tunnels and followed logs, and wait at most `timeout` seconds until the open ones have ended.
 
-        Then cut the remaining ones. Other requests continue. Returns at once if there are none.
+        Long requests to ingresses are awaited, too. Then the remaining requests of these kinds are cut; others
+        continue. Returns at once if there are none.
         """
         self.draining = True
         deadline = self._clock.seconds() + timeout
@@ -175,9 +176,9 @@ class RequestsInFlight(Generic[R]):
         await self._repeat(check)
 
     async def finish(self, watch_timeout: float = WATCH_TIMEOUT, request_timeout: float = REQUEST_TIMEOUT) -> None:
-        """End each watch at the end of an event, and wait for every other request; then cut remaining requests.
+        """End each watch at the end of an event, and cut the requests that have not ended in time.
 
-        Both timeouts are in seconds from now.
+        Short requests and streams have `request_timeout` seconds from now, all other requests `watch_timeout` seconds.
         """
         self.draining = True
         begun = self._clock.seconds()
@@ -186,7 +187,7 @@ class RequestsInFlight(Generic[R]):
         def check() -> bool:
             elapsed = self._clock.seconds() - begun
             for request in self.select(lambda request: request.kind is RequestKind.WATCH and request not in asked):
-                if request.end_gracefully():  # else it has no response yet, and can become a watch
+                if request.end_gracefully():  # if False, there is no response yet: try again in the next step
                     asked.add(request)
             for request in list(self.requests):
                 soon = request.kind is RequestKind.SHORT or request.kind is RequestKind.STREAM
@@ -210,10 +211,11 @@ class RequestsInFlight(Generic[R]):
     # -- reload -------------------------------------------------------------------------------------------------
 
     async def retire(self, timeout: float) -> None:
-        """End all requests of a process whose successor already serves. New ones can arrive on its last connections.
+        """End all requests of a process whose successor already serves. New requests can arrive on its last
+        connections.
 
-        Watches end cleanly, spread over 5 s. Tunnels and followed logs have `timeout` seconds to end by themselves, all
-        other requests too, but at least 5 s. Remaining requests are cut.
+        Watches end cleanly, spread over 5 s. Every request has `timeout` seconds to end by itself; short requests and
+        watches have at least 6 s. Remaining requests are cut.
         """
         begun = self._clock.seconds()
         asked: set[R] = set()
@@ -243,7 +245,8 @@ class RequestsInFlight(Generic[R]):
 
         def check() -> bool:
             elapsed = self._clock.seconds() - begun
-            here = self.requests.intersection(requests)  # each time, as a restart makes another request
+            # Compute this in each step, since a restart replaces a request by another one.
+            here = self.requests.intersection(requests)
             self._end_watches(here, asked, elapsed, spread)
             if elapsed >= timeout:
                 for request in here:
@@ -254,9 +257,9 @@ class RequestsInFlight(Generic[R]):
         await self._repeat(check)
 
     def _end_watches(self, requests: Collection[R], asked: set[R], elapsed: float, spread: float) -> None:
-        """Request the end of watches, evenly over `spread` seconds: of those whose time has come after `elapsed`.
+        """Request the end of as many watches as are due after `elapsed` of `spread` seconds, so that they end evenly.
 
-        `asked` has the watches of earlier calls. Call it repeatedly, because a waiting request can become a watch.
+        `asked` has the watches of earlier calls. Call this repeatedly, because a waiting request can become a watch.
         """
         watches = [request for request in requests if request.kind is RequestKind.WATCH and request not in asked]
         count = len(watches) + len(asked)
@@ -264,7 +267,7 @@ class RequestsInFlight(Generic[R]):
         for request in watches:
             if len(asked) >= due:
                 break
-            if request.end_gracefully():  # else it has no response yet
+            if request.end_gracefully():  # if False, there is no response yet
                 asked.add(request)
 
     async def _repeat(self, check: Callable[[], bool]) -> None:

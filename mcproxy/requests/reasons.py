@@ -1,6 +1,6 @@
-"""The `reason` of a request in the access log: a word for the way in which it ended. Pure.
+"""The `reason` field of the access log: a word for the way in which a request ended. Pure.
 
-The words are an interface. The manual lists them, and a test keeps both lists equal.
+The words are part of the public interface. The manual lists them, and a test keeps both lists equal.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 
 class Step(Enum):
-    """The step of the pipeline in which a request is, for the reason of a refusal."""
+    """The step of request processing in which a request was refused. It determines the reason of the refusal."""
 
     ROUTING = auto()
     AUTHENTICATION = auto()

@@ -24,7 +24,8 @@ class CachedObject(msgspec.Struct, frozen=True, gc=False, array_like=True):
     version: int
     """The member's own resourceVersion; for a deleted object, the resourceVersion of its deletion."""
     head: bytes
-    """JSON after the type prefix, up to and including `"resourceVersion":"`; it has the cluster's label and annotation.
+    """JSON after the type prefix, up to and including `"resourceVersion":"`. The proxy's label and annotation with the
+    member's name are in the object's metadata.
     """
     tail: bytes
     """JSON from the quote after the version to the object's closing brace."""
@@ -47,11 +48,11 @@ class CachedObject(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     @property
     def size(self) -> int:
-        """Bytes of its JSON and cells."""
+        """Bytes of the object's JSON and Table cells."""
         return len(self.head) + len(self.tail) + (len(self.cells) if self.cells else 0)
 
     def json(self, type_prefix: bytes, version: bytes) -> bytes:
-        """Return the whole object; `type_prefix` has a comma at its end or is b"" (items of built-in lists)."""
+        """Return the whole object as JSON; `type_prefix` ends with a comma, or is b"" for items of built-in lists."""
         return b"".join((b"{", type_prefix, self.head, version, self.tail))
 
     def metadata_json(self, version: bytes) -> bytes:
@@ -74,7 +75,8 @@ class EventType(Enum):
 class Event(msgspec.Struct, frozen=True, gc=False):
     """One change of a store. A watch that has seen the event resumes from `version`.
 
-    DELETED: `object` is the last state with the deletion's version. `previous` is the state before, as for MODIFIED.
+    In a DELETED event, `object` is the last state, with the version of the deletion. `previous` is the object's state
+    before the event, None for ADDED.
     """
 
     type: EventType
@@ -88,7 +90,7 @@ class LoggedEvent(msgspec.Struct, frozen=True, gc=False):
 
     event: Event
     shown_at: int
-    """A client at this version has seen the event: the event's own version, or that of the list that showed it."""
+    """A client at this version has seen the event: its own version, or that of the relist that found the change."""
     size: int
     """Bytes that only the event keeps in memory, since the store no longer holds them."""
     at: float

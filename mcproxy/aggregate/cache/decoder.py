@@ -31,20 +31,20 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 """Annotation of the bookmark that ends the initial events of a WatchList (KEP-3157)."""
 _MAX_CONTINUE = 16 * 1024
 _MAX_MESSAGE = 1024
-_MAX_PAGE_COMMAS = 4_000_000  # about a quarter of those in a page of 64 MB with the smallest possible objects
+_MAX_PAGE_COMMAS = 4_000_000  # about a quarter of the commas in a page of 64 MB with the smallest possible objects
 _LIST_KIND = re.compile(r"[A-Za-z][A-Za-z0-9]{0,252}", re.ASCII)
 _TABLE_GROUP = "meta.k8s.io/"
 _NULL = Raw(b"null")
 DEEPER = b'"\\u0000nested too deeply to be read"'
 """The replacement of a value that is nested too deeply in an object."""
 KEPT_LEVELS = 16
-"""Levels that are not replaced. The decoded parts of an event or page (rows, their objects, lists in the objects'
-metadata) have a depth of at most ten.
+"""Values nested deeper than this level are replaced by `DEEPER`. The parts of an event or page that the proxy decodes
+(rows, their objects, lists in the objects' metadata) have a depth of at most ten.
 """
 
 
 class MalformedResponse(ValueError):
-    """A page is not a list of the resource, or a line is not an event. The message says what it is instead."""
+    """A page is not a list of the resource, or a line is not a watch event. The message describes the content found."""
 
 
 class DeeplyNested(MalformedResponse):
@@ -56,7 +56,7 @@ class MalformedItem:
     """An item of a page, or the object of an event, that was left out; `message` is the reason in one short line.
 
     `columns` is as in ObjectEvent: only the first event of a watch has it, even if its object is malformed. `key`
-    (`namespace/name`) and `version` are the object's, or "" and 0 if they cannot be read. `type` is the event's.
+    (`namespace/name`) and `version` are the object's, or "" and 0 if they cannot be read. `type` is the event type.
     """
 
     message: str
@@ -141,9 +141,9 @@ class ObjectDecoder:
         self.drop_managed_fields = drop_managed_fields
         kind = b'"kind":' + msgspec.json.encode(resource.kind) + b","
         api_version = b'"apiVersion":' + msgspec.json.encode(resource.gvr.api_version) + b","
-        #: Built-in resources are written in the order of Go's structs, custom ones in that of the alphabet.
+        #: Built-in resources have their fields in the order of Go's structs, custom resources in alphabetical order.
         self._struct_prefix, self._sorted_prefix = kind + api_version, api_version + kind
-        # Custom resources have a domain as their group; those below k8s.io can be either.
+        # Custom resources have a domain name as their group. Groups below k8s.io can be built-in or custom.
         custom = "." in resource.gvr.group and not resource.gvr.group.endswith(".k8s.io")
         self.type_prefix = self._sorted_prefix if custom else self._struct_prefix
         self.items_typed = custom

@@ -1,4 +1,4 @@
-"""The recent events of one store, as a watch cache: watches resume from them; earlier states are computed from them."""
+"""The recent events of one store, like a watch cache: watches resume from them, and earlier states follow from them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mcproxy.aggregate.resource_version.reader import Expired
 NEVER = 2**64
 """A number above every version: the floor of a log from which no watch can resume."""
 EVENTS_BUDGET = 128 * 1024 * 1024
-"""Bytes that the logs of all stores of a process hold at most (`Reflectors`)."""
+"""Maximum bytes that the event logs of all stores of a process hold together (`Reflectors`)."""
 _ENTRY = 512  # approximate bytes of an event without its object, for the budget
 
 
@@ -46,7 +46,7 @@ class EventLog:
     __slots__ = ("_budget", "_entries", "_floor", "_gaps", "_limits", "_size")
 
     def __init__(self, limits: EventLogLimits, budget: MemoryBudget | None = None) -> None:
-        """`budget` is shared by many logs."""
+        """Many logs share `budget`."""
         self._limits = limits
         self._budget = budget
         self._entries: deque[LoggedEvent] = deque()
@@ -69,18 +69,18 @@ class EventLog:
 
     @property
     def floor(self) -> int:
-        """The oldest version that can be resumed from."""
+        """The oldest version from which a watch can resume."""
         return self._floor
 
     def reset(self, version: int) -> None:
-        """Forget everything: watches can resume only from `version` or later."""
+        """Forget all events: watches can resume only from `version` or later."""
         self._entries.clear()
         self._size, self._gaps = 0, []
         self._floor = version
         self._account()
 
     def append(self, event: Event, shown_at: int, now: float) -> None:
-        """Add an event; `shown_at` is its version or that of the list that showed the change. It never decreases."""
+        """Add an event; `shown_at` (its version, or that of the relist that found the change) must not decrease."""
         size = _size(event)
         self._entries.append(LoggedEvent(event, shown_at, size, now))
         self._size += size
@@ -99,7 +99,7 @@ class EventLog:
             self._account()
 
     def add_gap(self, start: int, end: int) -> None:
-        """Note that the changes between two versions, both excluded, are unknown."""
+        """Record that the changes between two versions, both excluded, are unknown."""
         if end > start + 1:
             self._gaps.append((start, end))
             if len(self._gaps) > self._limits.gaps:
@@ -120,7 +120,7 @@ class EventLog:
         """Compute the state at `version` from the present one. Raises Expired."""
         self.check_resumable(version)
         changes: dict[str, CachedObject | None] = {}
-        for entry in reversed(self._entries):  # the oldest of an object's states is kept
+        for entry in reversed(self._entries):  # newest first, so the earliest of an object's states remains
             if entry.shown_at <= version:
                 break
             event = entry.event
@@ -157,7 +157,7 @@ class EventLog:
 
 
 def _size(event: Event) -> int:
-    """Return the bytes that the store itself no longer holds because of this event."""
+    """Return the bytes of the object states that only this event keeps in memory after the store has dropped them."""
     size = event.previous.size if event.previous is not None else 0
     if event.type is EventType.DELETED and (event.previous is None or event.object.head is not event.previous.head):
         size += event.object.size
@@ -182,8 +182,8 @@ class MemoryBudget:
     """Limits the total of all holders to `limit` bytes.
 
     Above the limit, the largest holder forgets its oldest item. Holders of similar size (within a factor of two) take
-    turns. So a busy holder never empties small holders. All steps are O(1): the largest holder is searched in 64 size
-    classes.
+    turns. So a busy holder never empties small holders. Holders are grouped by the power of two of their size, so the
+    search for the largest holder does not depend on their number.
     """
 
     def __init__(self, limit: int) -> None:

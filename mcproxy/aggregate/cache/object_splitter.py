@@ -31,7 +31,7 @@ class ClusterMarks:
     """Puts the label and the annotation of one member into its objects' metadata.
 
     Objects with equal labels share one dictionary and its strings, since labels repeat: most objects are replicas.
-    Both tables are bounded, so a member that keeps sending new labels needs memory only for its objects.
+    The tables of labels and strings are bounded, so a member that keeps sending new labels does not fill the memory.
     """
 
     __slots__ = ("_annotation", "_labels", "_member", "_strings", "no_annotations", "no_labels")
@@ -42,7 +42,7 @@ class ClusterMarks:
         self._labels: dict[bytes, tuple[dict[str, str], bytes]] = {}
         self._strings: dict[str, str] = {}
         self.no_labels = self._with_label({})
-        """The labels, and the JSON of `labels`, of an object that has no labels in its member."""
+        """The labels, and their JSON field `"labels":{…}`, for an object that has no labels of its own."""
         self.no_annotations = b'"annotations":{' + self._annotation + b"}"
 
     def shared(self, text: str) -> str:
@@ -70,7 +70,7 @@ class ClusterMarks:
         return found
 
     def restored(self, labels: dict[str, str]) -> dict[str, str]:
-        """Return equal labels that other objects share; for labels that were read from a file."""
+        """Return the shared dictionary with the same labels, for an object that was read from a file."""
         return self.labels(_encode(labels))[0]
 
     def annotations(self, raw: bytes) -> bytes:
@@ -316,7 +316,7 @@ def _split(
 def _with(
     pieces: dict[str, bytes], key: str, piece: bytes, behind: frozenset[str], sorted_keys: bool
 ) -> dict[str, bytes]:
-    """Return the fields with one more, at the position where a kube-apiserver writes it."""
+    """Return the fields with `key` added where a kube-apiserver writes it: before the fields in `behind`, or sorted."""
     found: dict[str, bytes] = {}
     for other, text in pieces.items():
         if key not in found and (other > key if sorted_keys else other in behind):

@@ -1,4 +1,4 @@
-"""Saves stores to disk and restores them after a restart, so that their objects are served while members are away.
+"""Saves stores to disk and restores them after a restart, so that the proxy serves objects of unavailable members.
 
 A file is a `state_file`. Its payload is a series of msgpack frames, each after its length (four bytes, big-endian):
 first a description of the store, then its chunks of objects.
@@ -76,7 +76,7 @@ class StoreFiles:
         return self._folder / f"{'.'.join(words)}.{digest}{_SUFFIX}"
 
     async def save(self, store: Store, cluster_uid: str, *, secrets: bool = False) -> bool:
-        """Write a store's present state; returns whether it was written. A failure is logged once."""
+        """Write a store's present state; return whether it was written. A failure is logged once."""
         path = self.path_of(store)
         if not may_be_saved(store.resource.gvr, secrets=secrets):
             self.remove(path)
@@ -105,7 +105,7 @@ class StoreFiles:
         return True
 
     async def load(self, store: Store, *, secrets: bool = False) -> str | None:
-        """Restore a store; returns the UID of the objects' cluster ("" if unknown), or None if nothing is restored.
+        """Restore a store; return the UID of the objects' cluster ("" if unknown), or None if nothing is restored.
 
         Nothing is restored if the store has already got a list.
         """
@@ -128,7 +128,7 @@ class StoreFiles:
         return state.cluster_uid
 
     def prune(self, stores: Iterable[Store]) -> None:
-        """Remove the files of all other stores: of members and resources that are no longer cached."""
+        """Remove all files except those of `stores`: their members or resources are no longer cached."""
         kept = {self.path_of(store).name for store in stores}
         try:
             names = os.listdir(self._folder)
@@ -153,7 +153,7 @@ class StoreFiles:
 
 
 def may_be_saved(gvr: GroupVersionResource, *, secrets: bool) -> bool:
-    """Return whether a resource may be written to disk: core secrets only where `persistSecrets` says so."""
+    """Return whether a resource may be written to disk; core secrets only with `secrets` (`persistSecrets`)."""
     return secrets or gvr.group != "" or gvr.resource != "secrets"
 
 

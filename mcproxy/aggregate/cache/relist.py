@@ -1,4 +1,4 @@
-"""Replaces the objects of a store by those of a new list, and makes events from the differences."""
+"""Replaces the objects of a store by those of a new list, and creates watch events from the differences."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Relist:
         self._deleted: set[str] = set()
         self.unreadable = UnreadableObjects()
         """Objects of the list that cannot be parsed."""
-        self.size = 0  # bytes of the objects; right once there is a `result`
+        self.size = 0  # bytes of the objects; correct only after `result`
         self._removed: list[CachedObject] = []
         self._changed: list[tuple[CachedObject | None, CachedObject]] = []
         self._commit = commit
@@ -74,7 +74,7 @@ class Relist:
         self.unreadable.discard(key)
 
     def leave_out(self, key: str) -> None:
-        """Note an object of the list that cannot be parsed."""
+        """Record the key of an object of the list that cannot be parsed."""
         if key <= self._last:  # it may have been added before, in a readable state
             self._deleted.add(key)
         self.unreadable.add(key)
@@ -84,11 +84,11 @@ class Relist:
         self._commit(self, version)
 
     def abort(self) -> None:
-        """Forget the list."""
+        """Drop the relist; the store keeps its objects."""
         self._abort(self)
 
     def result(self) -> ObjectSequence:
-        """Return the new objects; to be called once, before `events`."""
+        """Return the new objects. Call this once, before `events`."""
         if self._unordered or self._deleted:
             self._compare_again()
         elif self._next is not None:
@@ -101,8 +101,8 @@ class Relist:
         return max((item.version for _, item in self._changed), default=0)
 
     def events(self, known: int) -> Iterator[Event]:
-        """Yield the differences: first the deleted objects at the version `known` (the last one before the list), then
-        the changes in order of their versions.
+        """Yield the differences as events: first the deletions at the version `known` (the store's last version before
+        the list), then the other changes in order of their versions.
 
         So a client that has seen some of these events can resume at any replica without loss: deleted objects still
         existed at `known`, and the client has seen the changes up to the version from which it resumes.
@@ -147,9 +147,9 @@ MAX_UNREADABLE = 10_000
 
 
 class UnreadableObjects:
-    """Keys (`namespace/name`) of objects: at most MAX_KEYS, and whether there are more.
+    """At most MAX_KEYS keys (`namespace/name`) of objects that cannot be parsed.
 
-    `overflown`: there were more keys, so any unknown object may exist.
+    `overflown`: there were more keys, so any object that is not in the store may exist.
     """
 
     __slots__ = ("_keys", "_namespaces", "overflown")
@@ -177,7 +177,7 @@ class UnreadableObjects:
         return not namespace and any(key.endswith(f"/{name}") for key in self._keys)
 
     def add(self, key: str) -> None:
-        """Note an object."""
+        """Add the key of an object."""
         if key in self._keys:
             return
         if len(self._keys) >= MAX_UNREADABLE:
@@ -188,7 +188,7 @@ class UnreadableObjects:
         self._namespaces[namespace] = self._namespaces.get(namespace, 0) + 1
 
     def discard(self, key: str) -> None:
-        """Forget an object: it is gone, or can be read again."""
+        """Remove the key of an object: the object was deleted, or can be parsed again."""
         if key in self._keys:
             self._keys.discard(key)
             namespace = key.partition("/")[0]

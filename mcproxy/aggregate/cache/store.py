@@ -33,11 +33,11 @@ class StoreListener(Protocol):
     """Gets each change after the store has changed, in the order of the changes."""
 
     def store_event(self, store: Store, event: Event) -> None:
-        """One change. `store.version` is the event's version during the call, also for the events of a relist."""
+        """Handle one change. During the call `store.version` is the event's version, also for events of a relist."""
 
     def store_progress(self, store: Store) -> None:
-        """The version moved without an event, the store became synced, available or unavailable, or its reflector
-        follows another watch.
+        """Handle a change of state: the version moved without an event, the store became synced, available or
+        unavailable, or its reflector follows another watch.
 
         When a store becomes synced, no events report its objects (up to 100,000): read them from the snapshot.
         """
@@ -66,7 +66,7 @@ class Store:
         limits: EventLogLimits = EventLogLimits(),  # noqa: B008  a frozen value
         budget: MemoryBudget | None = None,
     ) -> None:
-        """`budget` is shared by the event logs of many stores."""
+        """The event logs of many stores share `budget`."""
         self.member = member
         self.resource = resource
         self.namespace = namespace
@@ -92,14 +92,15 @@ class Store:
         of this number since the snapshot was taken.
         """
         self.generation = 0
-        """Grows with every `clear`: snapshots of an earlier generation must not be shown any more."""
+        """Grows with each `clear` and `put_back`. Snapshots of an earlier generation must not be served any more."""
         self.awaited = (-1, 0.0)
         """The last generation whose first list requests waited for, and since when (clock seconds)."""
         self.older = False
         """The member was put back to an older state, which has not been listed yet."""
         self._clock = clock
         self._objects = ObjectSequence()
-        self._state_version = 0  # of `_objects`; ahead of `version` while listeners get the events of a relist
+        # The version of `_objects`; it is ahead of `version` while listeners get the events of a relist.
+        self._state_version = 0
         self._log = EventLog(limits, budget)
         self._log.reset(NEVER)
         self._relist: Relist | None = None
@@ -109,7 +110,7 @@ class Store:
         self._presumed = 0
         self._owed = 0
         self._undone = 0
-        """If not None: up to this version the member may have had another state before it was put back."""
+        """If not 0: up to this version, the member may have had another state before it was put back."""
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -144,7 +145,7 @@ class Store:
         return self._objects.get(f"{namespace}/{name}")
 
     def snapshot(self) -> Snapshot:
-        """Return the present state; costs nothing."""
+        """Return the present state without a copy."""
         return sequence.Snapshot(self, self._state_version, self._objects, self.columns)
 
     def snapshot_at(self, version: int) -> Snapshot:
@@ -175,7 +176,7 @@ class Store:
         return unsubscribe
 
     async def when_version(self, version: int, timeout: float) -> bool:
-        """Wait until the store has seen `version`, at most `timeout` seconds; returns whether it has."""
+        """Wait at most `timeout` seconds until the store has seen `version`; return whether it has."""
         if self.synced and self.version >= version:
             return True
         return await self.waiters.wait(version, timeout)
@@ -196,16 +197,16 @@ class Store:
         return self.version < self._owed <= version
 
     async def when_current(self, version: int, timeout: float) -> bool:
-        """As `when_version`, but a presumed version is enough: for a read of the member's present state."""
+        """Wait as `when_version` does, but accept a presumed version: for a read of the member's present state."""
         if self.synced and self.presumed_version >= version:
             return True
         return await self.waiters.wait(version, timeout, proven=False)
 
     async def when_synced(self, timeout: float) -> bool:
-        """Wait until the store has a complete state, at most `timeout` seconds; returns whether it has."""
+        """Wait at most `timeout` seconds until the store has a complete state; return whether it has."""
         return self.synced or await self.waiters.wait(0, timeout)
 
-    # The writer's side
+    # Calls of the reflector, which alone writes to the store
 
     def replace(self) -> Relist:
         """Begin a relist; an earlier relist that was not committed is dropped."""
@@ -293,7 +294,7 @@ class Store:
     def presume(self, version: int) -> None:
         """Presume that everything up to `version` was seen, since no event arrived after a probe returned `version`.
 
-        Reads of the present state (`when_current`) are answered then. The store's own `version` stays.
+        Reads that wait for the present state (`when_current`) then continue. The store's own `version` does not change.
         """
         self.last_sign = self._clock.seconds()
         if self.synced and version > self._presumed:
@@ -316,19 +317,19 @@ class Store:
         return True
 
     def followed(self) -> None:
-        """Note that a watch is followed from now on: a member that was put back to an older state is detected now."""
+        """Notify listeners that the reflector follows a watch now, and so detects a member that is put back."""
         self._tell_progress()
 
     def available(self) -> None:
-        """Note that the member is followed again."""
+        """Record that the reflector follows the member again."""
         if self.unavailable_since is not None or not self.answered:
             self.unavailable_since, self.unavailable_cause, self.refused = None, "", False
             self.answered = True
             self._tell_progress()
 
     def unavailable(self, cause: str, *, refused: bool = False) -> None:
-        """Note that the member is not followed. The first call of an outage sets its begin; `cause` (one line) is the
-        newest cause.
+        """Record that the reflector cannot follow the member. The first call of an outage sets `unavailable_since`;
+        `cause` (one line) is the newest cause.
         """
         self.refused = refused
         if self.unavailable_since is None:
@@ -341,7 +342,7 @@ class Store:
     def clear(self) -> None:
         """Forget everything: the member was removed, or its name now belongs to another cluster.
 
-        Listeners get DELETED for each object; no version can be resumed from until the next list.
+        Listeners get a DELETED event for each object. Until the next list, a watch cannot resume from any version.
         """
         self._empty(list(self._objects))
 
@@ -372,13 +373,13 @@ class Store:
         self._tell_progress()
 
     def forget_events(self) -> None:
-        """Forget the events: the store is no longer followed."""
+        """Forget the events, since the reflector no longer follows the store's resource."""
         self._log.reset(NEVER)
 
     def restore(
         self, objects: ObjectSequence, version: int, columns: bytes | None, unreadable: Iterable[str] = ()
     ) -> bool:
-        """Restore a saved state; returns False and changes nothing if the store has already had a list."""
+        """Restore a saved state. Return False and change nothing if the store has already had a list."""
         if self.synced:
             return False
         self.unreadable = UnreadableObjects(unreadable)
@@ -405,7 +406,7 @@ class Store:
         known = self.version
         events = list(relist.events(known))
         if relist.columns != self.columns:
-            self.replaced += before  # every object was replaced, with other cells
+            self.replaced += before  # the list has other columns, so every object was replaced
         else:
             gone = (each.previous or each.object for each in events if each.type is not EventType.ADDED)
             self.replaced += sum(item.size for item in gone)
@@ -428,9 +429,9 @@ class Store:
         self._reached(version)
 
     def _forget_undone(self, version: int) -> None:
-        """Handle that the member has reached `version`. A version that it had twice, before and after it was put back,
-        cannot be read or resumed from, since a client may have seen its undone state. Until `version` is greater than
-        all versions seen before, every version is such a version.
+        """Forget events of ambiguous versions when the member reaches `version`. A member that is put back to an older
+        state has some versions twice, with different states. Until the member has passed all versions that it had
+        before, no version can be read or resumed from, since a client may have seen the undone state.
         """
         if 0 < self._undone < version:
             self._log.reset(self._undone + 1)
@@ -446,7 +447,7 @@ class Store:
             self._relist = None
 
     def _tell(self, events: Iterable[Event]) -> None:
-        listeners = tuple(self._listeners.items())  # who subscribes during the loop has the new state already
+        listeners = tuple(self._listeners.items())  # a new subscriber already has the new state
         for event in events:
             self.version = event.version
             for number, listener in listeners:

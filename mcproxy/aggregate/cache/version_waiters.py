@@ -16,7 +16,7 @@ class _Waiter(NamedTuple):
 
 
 class VersionWaiters:
-    """The waiters of one store. Some need a proven version; a presumed version is enough for others.
+    """The waiting requests of one store. Some need a proven version; a presumed version is enough for others.
 
     `notify`, if set, is called whenever a wait for a proven version above 0 begins.
     """
@@ -36,7 +36,7 @@ class VersionWaiters:
 
     @property
     def waits_for_present(self) -> bool:
-        """Whether a request waits for which a presumed version is enough."""
+        """Whether a request is waiting that accepts a presumed version."""
         return any(not waiter.proven for waiter in self._waiting.values())
 
     async def wait(self, version: int, timeout: float, *, proven: bool = True) -> bool:

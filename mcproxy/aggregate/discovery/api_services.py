@@ -3,10 +3,10 @@
 - A registered group-version lists only its API server's resources, not the backend's.
 - Groups are sorted by the highest groupPriorityMinimum of their versions, then by name (in the legacy document by the
   name of the APIService, `version.group`). Versions are sorted by versionPriority, then in Kubernetes' version order.
-- The backend's group-versions have the priorities of its own APIServices if it shows them, else those with which a
-  kube-apiserver registers them. They keep their order, since the preferred version of an aggregate's group is not
-  always the highest (`merge`).
-- An unavailable API server's last known resources stay, as `Stale`; a server that never answered has none.
+- The backend's group-versions have the priorities of its own APIServices if the backend returns these, else those with
+  which a kube-apiserver registers them. The versions of the backend keep their order, since the preferred version of an
+  aggregate's group is not always the highest (`merge`).
+- An unavailable API server's last known resources stay, as `Stale`; a server that never answered has no resources.
 
 Source: kube-aggregator `pkg/apiserver/handler_discovery.go` (syncAPIService) and `pkg/apis/apiregistration/v1/helper`
 (SortedByGroupAndVersion).
@@ -57,7 +57,7 @@ class ServedGroupVersion(NamedTuple):
 
 
 class ServiceDocument(NamedTuple):
-    """The resources of an API server in one group-version. `fresh` is False for last known resources, possibly none."""
+    """The resources of an API server in one group-version. `fresh` is False for the last known ones, possibly none."""
 
     resources: tuple[APIResourceDiscovery, ...] = ()
     fresh: bool = False

@@ -49,10 +49,10 @@ _OF_SERVICES = frozenset({"", "apis", "openapi"})
 
 
 class AggregateDiscovery:
-    """Discovery of one aggregate. The owner updates it after reloads, and stops it."""
+    """Answers the discovery requests to one aggregate. Its owner calls `update` after reloads, and finally `stop`."""
 
     def __init__(self, clock: IReactorTime, in_thread: InThread) -> None:
-        """`in_thread` runs the making of large documents."""
+        """`in_thread` runs a function in a thread: the encoding of large documents."""
         self._in_thread = in_thread
         self._visibility: ServiceVisibility | None = None
         self._merges = AggregateMerges(clock)
@@ -81,7 +81,7 @@ class AggregateDiscovery:
         self._merges.stop()
 
     async def serve(self, request: AggregatedRequest, shown: VisibleClusters = NOTHING) -> bool:
-        """Answer the request if its path is one of this package, else return False.
+        """Answer the request and return True if this package serves its path, else return False.
 
         The paths are /api, /apis, groups and group-versions, /openapi, /version, the probes and `/`. `shown` are the
         clusters that the user may discover at this path; probes and /version are for all users. Raises StatusError
@@ -117,7 +117,7 @@ class AggregateDiscovery:
     ) -> Callable[[str], bool | None] | None:
         """Return a predicate for dotted field paths of the published schema, or None if the schema is not known.
 
-        It is for requests with a field selector (`selection.KnownField`). Without a selector, it returns None at once.
+        Field selectors are checked with it (`selection.KnownField`). For a request without one, return None at once.
         """
         if b"fieldSelector" not in request.target:
             return None

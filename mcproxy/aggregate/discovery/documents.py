@@ -57,7 +57,7 @@ class _Resource(msgspec.Struct, rename="camel", omit_defaults=True):
     namespaced: bool
     group: str = ""
     version: str = ""
-    kind: str | msgspec.UnsetType = msgspec.UNSET  # always written, as are the verbs
+    kind: str | msgspec.UnsetType = msgspec.UNSET  # always encoded, like the verbs
     verbs: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()

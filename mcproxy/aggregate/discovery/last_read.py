@@ -1,4 +1,4 @@
-"""Keeps the last read document of each cluster, and reads it again when it is out of date."""
+"""Caches one discovery or OpenAPI document of each cluster, and reads it again when it is out of date."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class LastRead(Generic[T]):
             self._read_at.pop(name, None)
 
     def forget(self, kept: Sequence[str]) -> None:
-        """Forget all clusters but these."""
+        """Forget the documents of all clusters except those in `kept`."""
         for table in (self._known, self._read_at, self._begun_at):
             for name in table.keys() - set(kept):
                 del table[name]
@@ -74,8 +74,8 @@ class LastRead(Generic[T]):
     ) -> None:
         """Read the out-of-date documents of reachable clusters, and wait for them.
 
-        `wait_for_old` False: wait only for documents that were never read. `wait_for_late` False: do not wait again for
-        a cluster that did not answer in time, until it has answered.
+        `wait_for_old` False: wait only for documents that were never read. `wait_for_late` False: do not wait for a
+        cluster whose running read has already taken `patience` seconds.
         """
         now = self._clock.seconds()
         waiting = []
@@ -122,7 +122,7 @@ class LastRead(Generic[T]):
         self._once.ends(source.name)
 
     def _log(self, name: str, error: Exception) -> None:
-        """Log each new cause once; that a cluster is unreachable is logged elsewhere."""
+        """Log each new cause once. Another module logs that a cluster is unreachable."""
         cause = error.cause if isinstance(error, MemberError) else str(error)
         if isinstance(error, (CancelledError, MemberUnreachable)) or not self._once.allows(name, state=cause):
             return

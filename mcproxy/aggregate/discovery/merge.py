@@ -2,7 +2,7 @@
 
 - The first member that has a resource in scope defines it; the verbs of all members are listed. A member with another
   kind or scope is in conflict and adds nothing. The first member is the same for all users, since requests use its
-  definition. Resources out of scope are listed as the primary defines them, and not listed if it lacks them.
+  definition. Resources out of scope are listed as the primary defines them; resources that it lacks are not listed.
 - `create` is listed if the target cluster of the resource's create rule has the resource.
 - Groups are sorted by their priority in a kube-apiserver, then by name. Versions are in Kubernetes' order, except that
   the preferred version is first (`_preferred`). Resources are sorted by name.
@@ -115,8 +115,8 @@ class ResourceConflict:
 class MergedDiscovery:
     """The result of a merge. `owners`: the clusters whose schemas together describe a group-version's resources.
 
-    It is one cluster if one has all of them, preferably a reachable one. `services`: the clusters of the API services'
-    group-versions (`api_services`), which `owners` does not contain.
+    A single cluster is the owner if it has all these resources, preferably a reachable one. `services`: the clusters of
+    the API services' group-versions (`api_services`), which `owners` does not contain.
     """
 
     groups: tuple[APIGroupDiscovery, ...]
@@ -124,7 +124,7 @@ class MergedDiscovery:
     owners: Mapping[tuple[str, str], tuple[str, ...]]
     services: Mapping[tuple[str, str], str] = field(default_factory=dict)
     legacy: tuple[str, ...] = ()
-    """The names of the groups in the order of the legacy document, which differs (`legacy_order`)."""
+    """The names of the groups in the order of the legacy document, if that order differs (`legacy_order`)."""
 
 
 @dataclass(slots=True)
@@ -177,13 +177,13 @@ def merge(
     winners: Mapping[GroupVersionResource, APIResource] | None = None,
     own_order: bool = False,
 ) -> MergedDiscovery:
-    """Return the merged discovery of an aggregate of `members` (in its order) with this primary.
+    """Return the merged discovery of an aggregate with this primary and these `members` (in the aggregate's order).
 
     A group-version that only unreachable clusters have is `STALE`, so that clients ignore its resources. With
     `serves_stale` (the last known objects of unreachable members are served), a group-version with resources in scope
-    is not `STALE`, since it can be read. `winners` are the served definitions of the resources in scope (`served`) if
-    the aggregate has more members than `members`. `own_order`: versions keep the order of the primary, which is the
-    only cluster and knows their priorities.
+    is not `STALE`, since it can be read. `winners` are the served definitions of the resources in scope (`served`);
+    they are needed if the aggregate has members that are not in `members`. `own_order`: versions keep the order of the
+    primary, which is the only cluster and knows their priorities.
     """
     if winners is None:
         winners = served(members, scope)
@@ -219,8 +219,8 @@ def merge(
 
 
 def served(members: Sequence[MemberDocuments], scope: AggregateScope) -> dict[GroupVersionResource, APIResource]:
-    """Return the served definition of each resource in scope, for an aggregate of `members` in its order. The first
-    member where the resource can be watched defines it, else the first member that has it, as in views.
+    """Return the served definition of each resource in scope; `members` are in the aggregate's order. The first member
+    where the resource can be watched defines it, else the first member that has it, as in views.
     """
     found: dict[GroupVersionResource, APIResource] = {}
     for member in members:
@@ -338,7 +338,7 @@ def _add_forwarded(
         known = made.cached.get(entry.resource)
         if known is None:
             if GroupVersionResource(group, version.version, entry.resource) in winners:
-                continue  # it is served from members, which this user may not discover, never from the primary
+                continue  # the resource is served only from members that this user may not discover
             made.forwarded[entry.resource] = entry
         if known is None or _is_same(known.first, entry, group, version.version):
             has.add(entry.resource)
@@ -365,7 +365,7 @@ def _described(entry: APIResourceDiscovery) -> str:
 
 
 def _union(known: APISubresourceDiscovery | None, other: APISubresourceDiscovery) -> APISubresourceDiscovery:
-    """Return a subresource with the verbs of both; a different kind adds nothing."""
+    """Return the subresource `known` with the verbs of both; if `other` has a different kind, it adds nothing."""
     if known is None:
         return other
     if known.response_kind != other.response_kind or set(other.verbs) <= set(known.verbs):

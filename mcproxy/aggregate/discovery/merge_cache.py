@@ -36,7 +36,7 @@ log = Logger(__name__)
 
 
 _MAX_KEPT = 32
-"""Maximum number of kept merges: of all members, and of the subsets that policies allow different users."""
+"""Maximum number of cached merges: one for all members, and one for each subset that policies allow a user."""
 _RETRY_AFTER = 5  # seconds
 _RECENT = 5.0  # seconds for which members' documents are served without a request to them
 _AGE = 1.0  # maximum age of such documents in seconds: a request for newer documents waits a second
@@ -65,8 +65,8 @@ NOTHING = VisibleClusters(())
 
 
 class Merge:
-    """A merge and its documents. `whole`: it contains all clusters, so it is the same for all users who may see all.
-    `complete`: the documents of all its clusters are known, so a resource that is not in it does not exist.
+    """A merge and its documents. `whole`: the merge contains all clusters, so all users who may see all clusters share
+    it. `complete`: the documents of all its clusters are known, so a resource that is missing in it does not exist.
     """
 
     __slots__ = ("_prepared", "_waiting", "complete", "documents", "merged", "whole")
@@ -98,7 +98,7 @@ class Merge:
 
 
 class AggregateMerges:
-    """The merges of one aggregate. `generation` grows with each change of its clusters, but not of API services."""
+    """The merges of one aggregate. `generation` grows when its clusters change, but not when API services change."""
 
     def __init__(self, clock: IReactorTime) -> None:
         self.generation = 0
@@ -153,7 +153,7 @@ class AggregateMerges:
 
     @property
     def sources(self) -> tuple[Member, ...]:
-        """Members and primary, each once, the primary last unless it is a member."""
+        """The members, then the primary unless it is also a member."""
         primary = self.primary
         return self.members if primary is None or primary in self.members else (*self.members, primary)
 
@@ -165,9 +165,9 @@ class AggregateMerges:
     async def ready(self) -> None:
         """Wait until the known documents are recent enough to be served.
 
-        Clusters whose first read is running are waited for, until `initialSyncTimeout` after the start at most. The
-        other clusters are read again if their last read was some seconds ago, so that a client finds a definition that
-        it has just installed; late answers are not waited for. Raises StatusError 503 if no cluster was ever read.
+        The wait includes clusters whose first read is running, but ends `initialSyncTimeout` after the start. The other
+        clusters are read again if their last read was some seconds ago, so that a client finds a definition that it has
+        just installed. Late answers are not awaited. Raises StatusError 503 if no cluster was ever read.
         """
         while self._clock.seconds() < self._waits_until and any(_is_beginning(source) for source in self.sources):
             await deferLater(self._clock, _POLL)
@@ -256,7 +256,7 @@ class AggregateMerges:
         self._once.keep(set(conflicts))
 
     def _log_hidden(self, backend: MergedDiscovery) -> None:
-        """Log each API service once that newly hides a group-version of the backend."""
+        """Log each API service that begins to hide a group-version of the backend, once."""
         found = () if self._services is None else hidden(backend, self._services.registered)
         for each in found:
             if self._once_hidden.allows(each):

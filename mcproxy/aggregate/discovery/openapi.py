@@ -1,8 +1,9 @@
-"""The OpenAPI documents of an aggregate: their sources, and a cache of them.
+"""Reads, merges and caches the OpenAPI documents of an aggregate.
 
-v3: each document comes from its owner, by hash; if several clusters describe a group-version together, their documents
-are merged. v2: one document is merged from all owners. The proxy's own credential reads the clusters, since every
-authenticated user may read these documents (system:discovery). Documents of API services: `openapi_services`.
+v3: each document comes from the cluster that owns the group-version, identified by its hash. If several clusters
+describe a group-version together, their documents are merged. v2: one document is merged from all owners. The proxy
+reads the clusters with its own credential, since every authenticated user may read these documents (system:discovery).
+Documents of API services: `openapi_services`.
 """
 
 from __future__ import annotations
@@ -176,7 +177,7 @@ class OpenAPI:
         return CompressedDocument(zipped, length, quoted, wall_seconds(self._clock))
 
     async def schema(self, merges: AggregateMerges, shown: VisibleClusters, resource: APIResource) -> SchemaNode | None:
-        """Return the published schema of a resource's kind; None where it is unknown or cannot be read now."""
+        """Return the published schema of a resource's kind; None if it is unknown or cannot be read now."""
         gvr = resource.gvr
         path = gvr.group_version_path.removeprefix("/")
         try:
@@ -233,7 +234,7 @@ class OpenAPI:
         of_whom = backend, shown.services
         last, rests_until = self._last_merged.get(of_whom, (None, 0.0))
         if last != key and self._clock.seconds() < rests_until and (kept := self._cache.get(last)) is not None:
-            return kept  # limits the merges if an API server keeps changing its document
+            return kept  # a former document: it limits the number of merges while an API server keeps changing
         if len(self._last_merged) > _MAX_SCHEMAS:
             self._last_merged.clear()
 
@@ -277,7 +278,7 @@ class OpenAPI:
 
 async def _read_index(source: Member, _: Index | None) -> Index:
     response = await source.get("/openapi/v3", headers=(("accept", JSON),), max_body=_MAX_INDEX)
-    if response.status == 404:  # before 1.23
+    if response.status == 404:  # a kube-apiserver before 1.23 has no OpenAPI v3
         return {}
     if response.status != 200:
         raise DiscoveryError(f"the cluster answered {response.status} on /openapi/v3")
@@ -322,7 +323,7 @@ def _read_schema(document: CompressedDocument, group: str, version: str, kind: s
 
 
 class _Taken:
-    """Matches the paths of certain group-versions in a v2 document."""
+    """A predicate for the paths of a v2 document that belong to certain group-versions."""
 
     def __init__(self, versions: Collection[tuple[str, str]], *, first: bool) -> None:
         self._versions = versions

@@ -1,4 +1,4 @@
-"""OpenAPI documents: the index of v3 (paths, and the hash of the document at each), and a cache of compressed ones.
+"""OpenAPI documents: the index of v3 (the path and hash of each document), and a cache of compressed documents.
 
 Source: KEP-2896; k8s.io/kube-openapi `pkg/handler3` for the form of the index.
 """
@@ -21,7 +21,7 @@ from mcproxy.kube.discovery import DiscoveryError
 from mcproxy.net.wall_time import WallSeconds
 
 Index = Mapping[str, str]
-"""Maps a path ("apis/apps/v1") to the hash of its document, "" if the server sent no hash."""
+"""Maps a path ("apis/apps/v1") to the hash of its document, or to "" if the server sent no hash."""
 
 _PATH = re.compile(r"[A-Za-z0-9._-]{1,253}(?:/[A-Za-z0-9._-]{1,253}){0,3}")
 _HASH = re.compile(r"\?hash=([A-Za-z0-9]{1,128})")
@@ -103,7 +103,7 @@ def _hash(parts: Sequence[MemberDocument]) -> str:
 
 
 def _is_plain(path: str, groups: set[str], *, whole: bool) -> bool:
-    """Whether a path without a group-version is served."""
+    """Whether to serve a path without a group-version; `whole`: serve all paths outside /api and /apis."""
     segments = path.split("/")
     if segments[0] == "apis" and len(segments) == 2:
         return segments[1] in groups

@@ -172,7 +172,7 @@ def _forms(accept: str, protobuf: str) -> list[str]:
 
 
 def _send_not_acceptable(request: AggregatedRequest) -> None:
-    """Send the 406 of these paths, which has no body."""
+    """Send a 406 without a body, as a kube-apiserver does for OpenAPI paths."""
     send(request, b"", "", status=406, more=b"Vary: Accept-Encoding\r\nVary: Accept\r\n")
 
 

@@ -21,7 +21,7 @@ JSONDict = dict[str, Any]
 
 _KINDS = "x-kubernetes-group-version-kind"
 _MAX_COMMAS = 1_000_000
-"""Maximum JSON elements per document: decoding takes up to 100 bytes each. A kube-apiserver's own v2 has 40,000."""
+"""Maximum JSON elements per document: decoding needs up to 100 bytes for each. A kube-apiserver's v2 has 40,000."""
 
 
 class Spec(NamedTuple):
@@ -75,8 +75,8 @@ def _merge(specs: Sequence[Spec]) -> bytes:
 class _Claimed(NamedTuple):
     """The kinds (group, version, kind) and the number suffixes of names that the definitions of a merge already use.
 
-    Both only grow, so that later documents do not have to scan a large earlier one. A document can have any names, so
-    the search for a free number has no bound.
+    Both sets only grow, so that later documents do not have to scan a large earlier document. Definitions can have any
+    names, so the search for a free number has no upper bound.
     """
 
     kinds: set[tuple[Any, ...]]
@@ -340,7 +340,7 @@ def own_part(body: bytes, takes: Callable[[str], bool], owns: Callable[[tuple[An
 
 
 def _refuse_many(text: bytes) -> None:
-    """Raise DiscoveryError for more than `MAX_PART_COMMAS` elements, or more objects and arrays than that."""
+    """Raise DiscoveryError if there are more than `MAX_PART_COMMAS` elements, or more objects and arrays than that."""
     if text.count(b",") > MAX_PART_COMMAS or text.count(b"{") + text.count(b"[") > MAX_PART_COMMAS:
         raise DiscoveryError(f"an OpenAPI document with more than {MAX_PART_COMMAS} elements")
 

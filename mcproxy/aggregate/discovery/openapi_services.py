@@ -66,7 +66,7 @@ class _ServiceIndex(NamedTuple):
 
 
 class ServiceV2(NamedTuple):
-    """The merged part of an API server's v2 document, compressed. `digest` and `length` are those of the part."""
+    """The merged part of an API server's v2 document, compressed. `digest` and `length` belong to this part."""
 
     etag: str
     source: bytes  # digest of the whole document
@@ -119,7 +119,7 @@ class ServiceOpenAPI:
         ] = {}  # the last decoded documents of owners whose index has no hash
 
     def use(self, services: Services | None) -> None:
-        """Follow the configuration."""
+        """Apply a configuration; None: the server has no API services."""
         if services is not self._services:
             self._services = services
             for documents in (self._indexes, self._v2):
@@ -195,7 +195,7 @@ class ServiceOpenAPI:
         return [(document, frozenset(owned[name])) for name, document in self._bounded(known)]
 
     def _bounded(self, known: Sequence[tuple[str, ServiceV2]]) -> list[tuple[str, ServiceV2]]:
-        """Return as many documents as fit, the smallest first, so that a large document displaces no other."""
+        """Return the documents that fit into `_MAX_MERGED_V2` together; large documents are left out first."""
         room = _MAX_MERGED_V2
         taken: set[str] = set()
         for name, document in sorted(known, key=lambda one: (one[1].length, one[0])):
@@ -262,7 +262,7 @@ class ServiceOpenAPI:
         return ServiceV2(response.etag, whole, wanted, digest, length, zipped)
 
     async def _decoded(self, key: object, decode: Callable[..., Any], *arguments: object) -> Any:
-        """Run `decode` in a thread, and count its time. Raises DiscoveryError."""
+        """Run `decode` in a thread; if it takes long, block further decoding for a time. Raises DiscoveryError."""
         found, seconds = await self._in_thread(timed, decode, *arguments)
         if seconds >= _RESTS_FROM:
             self._rests_until[key] = self._clock.seconds() + min(_MAX_REST, _RESTS * seconds)

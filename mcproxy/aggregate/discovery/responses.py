@@ -1,4 +1,4 @@
-"""Sends the responses of this package as complete bodies, in the form of a kube-apiserver."""
+"""Sends responses to discovery and OpenAPI requests as complete bodies, in the form of a kube-apiserver."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Polls the discovery of one API server for its registered group-versions, and keeps the last known resources.
 
-The source requests the aggregated document of /apis with the ETag of the known one, so a poll usually costs a 304. It
-requests the legacy document of a group-version that the aggregated document lacks, or if there is no aggregated
-document. Other groups, and a core group, are ignored. kube-aggregator's discovery manager does the same, except that
-it treats a group-version that is missing in the document as one without resources.
+The source requests the aggregated document of /apis with the ETag of the known one, so the usual answer is a 304. For
+each group-version that the aggregated document lacks or marks as stale, it requests the legacy document. Groups that
+are not registered, and a core group, are ignored. kube-aggregator's discovery manager does the same, except that it
+treats a group-version that is missing in the document as one without resources.
 
 The server may be hostile. So bytes, time, the number of resources and the size of the merged document are bounded.
 """
@@ -46,7 +46,7 @@ _MAX_GAP = 30.0
 _MAX_DOCUMENT = 4 * 1024 * 1024
 _MAX_LEGACY = 1024 * 1024  # bytes for one group-version
 _SMALL = 64 * 1024  # bytes up to which a document is decoded in the reactor thread
-_FEW = 3  # requests
+_FEW = 3  # maximum requests of a read that counts as small
 _MAX_RESOURCES = 1_000  # in one group-version; the largest known group-versions have some hundred
 _MAX_ENTRY = 256 * 1024  # bytes of one group-version in the merged document
 
@@ -125,13 +125,13 @@ class ServiceSource:
             self._sleepers.wake()
 
     def availability_changed(self) -> None:
-        """A group-version has become available or unavailable."""
+        """Handle that a group-version has become available or unavailable."""
         self._notify()
         if not self._fresh:
             self._sleepers.wake()
 
     def moved(self) -> None:
-        """Another API server has replaced this one; known documents stay until the new one has answered."""
+        """Handle that the cluster entry names another API server now; its answer replaces the known documents."""
         self.origin = self.member.source
         self._etag = ""
         self._sleepers.wake()
@@ -182,12 +182,12 @@ class ServiceSource:
             else:
                 wait = retry * (0.5 + self._random() / 2)
                 retry = min(2 * retry, _MAX_RETRY)
-            if bool(self._stopped):  # meanwhile: bool() makes mypy forget what it was
+            if bool(self._stopped):  # stopped meanwhile; bool() keeps mypy from assuming the earlier value
                 return
             await self._sleepers.sleep(wait)
 
     def _ended(self, failure: Failure) -> None:
-        """Polling was stopped; any other end is a bug."""
+        """Ignore a cancellation by `stop`; log any other end of polling, which is a bug."""
         if not isinstance(failure.value, CancelledError):
             log.failure("reading the discovery of an API server failed unexpectedly", failure, event="internal_error")
 
@@ -310,8 +310,8 @@ class ServiceSource:
             notify()
 
     def _log(self, cause: str, kind: type[Exception]) -> None:
-        """Log the first failure, and the first invalid answer after missing answers. That the API server is unreachable
-        is logged elsewhere.
+        """Log the first failure; after requests without an answer, also log the first invalid answer. Another module
+        logs that the API server is unreachable.
         """
         if not cause:
             self._logged = None

@@ -45,7 +45,7 @@ class ServiceSources:
         )  # servers that did not answer a waiting request in time, and have not answered since
 
     def follow(self, availability: Availability | None) -> None:
-        """Use the availability of API services: unavailable group-versions are stale, too."""
+        """Use `availability` from now on: unavailable group-versions count as stale."""
         if availability is not self._availability:
             self._unsubscribe()
             self._availability = availability
@@ -62,7 +62,7 @@ class ServiceSources:
         return known is not None and known.refuses(Registration(*group_version, cluster)) is not None
 
     def update(self, members: Mapping[str, Member], wanted: Mapping[str, Collection[GroupVersion]]) -> None:
-        """Follow a configuration: the cluster entries that are API servers, and their registered group-versions."""
+        """Apply a configuration: the cluster entries that are API servers, and their registered group-versions."""
         for name in [name for name in self._sources if name not in wanted]:
             gone = self._sources.pop(name)
             self._late.discard(gone)
@@ -85,7 +85,7 @@ class ServiceSources:
         return self._sources[cluster]
 
     def stop(self) -> None:
-        """End everything."""
+        """Stop all sources."""
         self._unsubscribe()
         sources, self._sources = self._sources, {}
         for source in sources.values():

@@ -55,7 +55,7 @@ class ServiceVisibility:
         authorizer: Authorizer | None,
         reviewers: ReviewersByCluster | None,
     ) -> None:
-        """`reviewers` ask clusters for users' rights; None: only the server's authorizer decides."""
+        """`reviewers` review users' rights in clusters; None: only the server's policies and authorizer decide."""
         self._clock = clock
         self._dispatch = dispatch
         self._authorizer = authorizer
@@ -69,8 +69,8 @@ class ServiceVisibility:
         self._late: set[str] = set()  # API servers that have not answered since a request's wait timed out
 
     async def of(self, request: AggregatedRequest, registered: Sequence[ServedGroupVersion]) -> Found:
-        """Return the API services that the request's user may discover, and those for which the decision is unknown
-        now.
+        """Return the API services that the request's user may discover, and the API services for which no decision
+        arrived in time.
         """
         asked = _Asked(request, self._authorizer, self._reviewers)
         may: set[GroupVersion] = set()
@@ -95,7 +95,7 @@ class ServiceVisibility:
         return frozenset(may), frozenset(undecided)
 
     def _admits(self, asked: _Asked, service: _Service) -> bool:
-        """Whether a policy admits requests for the API service. Raises StatusError for a user who is unknown there."""
+        """Whether a policy admits requests to a service. Raises StatusError if its authority does not know the user."""
         plan = self._dispatch.plan_of_service(asked.user(service.config.authority), service.info, service.config)
         return plan is not None and plan.reject is None
 
@@ -124,7 +124,7 @@ class ServiceVisibility:
 
         def failed(failure: Failure, key: GroupVersion) -> None:
             if not isinstance(failure.value, CancelledError):
-                self._late.discard(unknown[key].config.cluster)  # there was no answer: it stays undecided
+                self._late.discard(unknown[key].config.cluster)  # the review failed: the API service stays undecided
 
         deciding_all: list[Deferred[Any]] = []
         for key, service in unknown.items():
@@ -148,7 +148,7 @@ class ServiceVisibility:
 
 
 class _Refusing:
-    """The reviewer for an authorizer with rules only, none of which allows the request (`access_review.Reviewer`)."""
+    """Refuses all requests: for an authorizer whose rules do not allow a request and that has no reviewer."""
 
     def decide(self, user: UserInfo, attributes: Attributes) -> Decision:
         return _REFUSED
@@ -222,7 +222,7 @@ class _Asked:
 
 
 def _all(waiting: Sequence[Deferred[Any]], seconds: float, clock: IReactorTime) -> Deferred[None]:
-    """Return a Deferred that fires when all are done or after `seconds`; its cancellation does not cancel them."""
+    """Return a Deferred that fires when all are done, or after `seconds`. Cancelling it does not cancel the others."""
     done: Deferred[None] = Deferred(lambda _: timer.cancel())
 
     def fire(_: object = None) -> None:

@@ -67,9 +67,10 @@ class Columns:
 
 
 def columns_of(states: Iterable[Snapshot | Store]) -> list[bytes | None]:
-    """Return the columnDefinitions of rows that are made from these states of stores.
+    """Return the columnDefinitions for the Table rows of these states of stores; None stands for a member without
+    Tables.
 
-    A state without objects and with unknown columns adds none.
+    A state without objects and with unknown columns is left out.
     """
     return [state.columns for state in states if state.columns is not None or len(state)]
 
@@ -87,7 +88,7 @@ class StoreColumns:
     def of(self, store: Store | None = None) -> Columns:
         """Return the columns, including those of `store`, the store of the next row.
 
-        They change when a member's columns become known or change.
+        The columns change when those of a member become known or change.
         """
         found = self._found
         if found is None or (store is not None and store.columns not in found.sources):
@@ -111,7 +112,7 @@ def _merge(union: list[TableColumnDefinition], columns: Sequence[TableColumnDefi
 
 
 class CellPrinter:
-    """Makes the cells of one member's rows."""
+    """Converts the cells of one member's rows to the columns of the union."""
 
     def __init__(
         self,
@@ -197,8 +198,8 @@ def go_escaped(text: bytes) -> bytes:
 #
 # Ages in Table cells are computed for each response, since the member printed them when the object was cached.
 #
-# A cell shows only an age ("47h"). Its point in time is the timestamp in the object that matches the cell at the time
-# of printing. If no timestamp matches, the printed age itself is advanced. Source of the printed forms:
+# A cell shows only an age ("47h"). The age counts from the timestamp in the object that matched the cell when the
+# member printed it. If no timestamp matches, the printed age itself is advanced. Source of the printed forms:
 # k8s.io/kubernetes `pkg/printers/internalversion`, apimachinery `duration.HumanDuration`.
 
 
@@ -246,7 +247,7 @@ def timestamps(*documents: bytes) -> Iterator[float]:
 
 
 def aged(text: str, printed: float, now: float, candidates: Iterable[float]) -> str:
-    """Return the text at `now` of a cell that was printed as `text` at the time `printed`.
+    """Return the text that a cell has at `now` if the member printed it as `text` at the time `printed`.
 
     Text that is not a duration (`<unknown>`, `<none>`, `<invalid>`) stays.
     """

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 class Encoder(Protocol):
-    """One representation of one resource. `columns` is for Tables alone."""
+    """Encodes one resource in one representation. The `columns` arguments matter only for Tables."""
 
     @property
     def key(self) -> Hashable:
-        """A key: encoders of one resource with equal keys produce the same bytes."""
+        """The key of the encoder. Encoders of one resource with equal keys produce the same bytes."""
 
     # -- gets and lists ---------------------------------------------------------------------------------------
 
@@ -63,7 +63,7 @@ class Encoder(Protocol):
         version: bytes,
         sent_definitions: bytes | None,
     ) -> bytes:
-        """Return the line of a change. The client already has `sent_definitions`, None before its first line."""
+        """Return the line of a change. `sent_definitions` were sent to the client before; None before any line."""
 
     def bookmark(
         self,

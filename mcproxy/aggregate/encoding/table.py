@@ -174,7 +174,7 @@ class TableEncoder:
         return go_escaped(msgspec.json.encode(cells))
 
     def _sample(self, columns: StoreColumns, found: Columns) -> list[object]:
-        """Return the cells of any one object."""
+        """Return the cells of an arbitrary object of the stores."""
         for store in columns.stores:
             obj = next(iter(store.snapshot()), None)
             if obj is not None:

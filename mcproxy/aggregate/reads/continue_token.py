@@ -35,7 +35,8 @@ class ContinueToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     key: str = msgspec.field(name="continue")
     listed: str = msgspec.field(name="of")
     stores: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
-    """Versions by member and namespace, where a member's stores (one for each namespace in scope) differ."""
+    """Versions by member and namespace, for members whose stores (one for each namespace in scope) differ in version.
+    """
     order: str = ""
     """The `layout_digest` of the members in the order of the pages; "" in tokens of earlier program versions."""
     state: str = ""

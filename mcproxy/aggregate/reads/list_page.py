@@ -41,7 +41,7 @@ class PageStart:
 
 @dataclass(slots=True)
 class SelectedPage:
-    """The objects of one page, by state; `last` is the page's last object, if more objects follow."""
+    """The objects of one page, in batches of one store each; `last` is its last object if more objects follow."""
 
     items: list[Batch]
     last: tuple[StoreState, CachedObject] | None = None
@@ -91,7 +91,7 @@ class Lister:
                 yield state, selection.filter(batch) if selection else batch
 
     def _is_whole(self, state: StoreState) -> bool:
-        """Whether all objects of a state are matched."""
+        """Whether the list covers all objects of a state, before selectors: the page has no start, namespace or name."""
         continued = self._start is not None and self._start.member == state.member.index
         return not (continued or self._namespace or self._selection.name)
 
@@ -156,8 +156,9 @@ class Lister:
 # The states from which a list is made, and the objects in them that the list hides.
 #
 # If several members have an object of the same name, a rule of `conflicts` can show only one; the others are hidden.
-# They are found in the states of the list, so all its pages agree, even if objects change. They are found among all
-# objects, whether selected or not, so that a name refers to the same object with any selectors.
+# The hidden objects are determined from the states of the list, so all its pages agree, even if objects change. They
+# are determined among all objects, whether selected or not, so that a name refers to the same object with any
+# selectors.
 
 
 _BEHIND_SLASH = "0"  # the character after the slash

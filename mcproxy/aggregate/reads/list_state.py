@@ -53,7 +53,7 @@ class ListState:
         return {member: versions for member, versions in found.items() if len(set(versions.values())) > 1}
 
     def digest(self) -> str:
-        """Return the digest that differs for another state with the same versions (`state_digest`)."""
+        """Return a digest of the objects, which distinguishes states with the same versions (`state_digest`)."""
         return state_digest(
             (each.member.name, each.store.namespace, each.snapshot.objects.fingerprint) for each in self.stores
         )
@@ -71,7 +71,7 @@ class ListStates:
         self._held.hold([each.snapshot for each in state.stores], hidden)
 
     def hidden(self, state: ListState, namespace: str, name: str) -> Hidden | None:
-        """Return the hidden objects of a held state, if they are known; arguments as of `hidden_of`."""
+        """Return the hidden objects of a held state, if they are known; the arguments are those of `hidden_of`."""
         return self._held.hidden([each.snapshot for each in state.stores], (namespace, name))
 
     async def fresh(
@@ -83,7 +83,7 @@ class ListStates:
         name: str = "",
         left_out: Sequence[LeftOut] = (),
     ) -> Readable:
-        """Wait as a resourceVersion parameter without resourceVersionMatch requires."""
+        """Wait until the caches are as fresh as a resourceVersion parameter without resourceVersionMatch requires."""
         if resource_version == "0":
             return await self._waiter.cached(view, allowed, namespace)
         if not resource_version:
@@ -162,8 +162,8 @@ class ListStates:
             _check_complete(view, readable, namespace, versions)
             state = self._state_at(view, readable, namespace, versions, token)
             if token.state and token.state != state.digest():
-                # A member was restored from a backup since the earlier pages, which may come from another replica. Some
-                # of their objects were undone, so the list cannot continue.
+                # Since the earlier pages, which may come from another replica, a member was restored from a backup.
+                # Some objects of these pages no longer exist, so the list cannot continue.
                 raise expired(_CONTINUE_TOO_OLD)
             # All pages have the same version text, even if a reload has changed the form of versions.
             return replace(state, resource_version=token.resource_version)
@@ -184,8 +184,8 @@ class ListStates:
     ) -> ListState:
         """Return the states of members at their versions. Raises Expired, or StatusError 504 for a future version.
 
-        A member without a version is shown in its present state. On a page after the first (`token`) it is left out,
-        since its objects can belong to earlier pages.
+        A member without a version is shown in its present state. On a page after the first (`token`) such a member is
+        left out, since its objects can belong to earlier pages.
         """
         states = []
         texts = list(readable.warnings)
@@ -213,7 +213,7 @@ class ListStates:
 
 
 def _state_of(view: View, states: Sequence[StoreState], readable: Readable) -> ListState:
-    """Return the present state."""
+    """Return the state of a list that has the present objects."""
     whole = view.format.list_version(tuple(_versions_of(view, states)))
     return ListState(tuple(states), whole, tuple(readable.warnings), tuple(readable.away))
 
@@ -235,7 +235,7 @@ def _ordered(member: MemberView, namespace: str) -> list[Store]:
 
 
 def _check_complete(view: View, readable: Readable, namespace: str, versions: Mapping[str, int]) -> None:
-    """Raise Expired if a member with a version is not shown: its objects would be missing."""
+    """Raise Expired if a member that has a part in the version cannot be read: its objects would be missing."""
     shown = {member.name for member in readable.members}
     for name, version in versions.items():
         member = view.member(name)
@@ -246,8 +246,8 @@ def _check_complete(view: View, readable: Readable, namespace: str, versions: Ma
 def _keeps_order(view: View, token: ContinueToken) -> bool:
     """Return whether the present members have the same order as for the earlier pages.
 
-    In another order, the objects after the last page's end are not the remaining objects, so a token cannot continue
-    with the present state.
+    In another order, the objects after the end of the previous page are not the remaining objects, so a token cannot
+    continue with the present state.
     """
     if not token.order:
         return True
@@ -261,8 +261,8 @@ def _keeps_order(view: View, token: ContinueToken) -> bool:
 def _token_expired(view: View, token: ContinueToken) -> StatusError:
     """Return the 410 for a state that is no longer held, with a token that continues with the present state.
 
-    If the member of the last page's last object was removed, the token continues at the beginning of the next member.
-    There is no token if no next member is known.
+    If the member of the previous page's last object was removed, the token continues with the first object of the next
+    member. There is no token if no next member is known.
     """
     place = token.inconsistent()
     if token.cluster not in view.layout:
@@ -279,8 +279,8 @@ def _token_expired(view: View, token: ContinueToken) -> StatusError:
 #
 # The states of lists that are held for further pages.
 #
-# All pages of a list come from one state, which is held for a while after each page. After that, the stores' event
-# logs, here or at another replica, may still reach back to it.
+# All pages of a list come from one state, which is held for a while after each page. After that, the state can still be
+# computed from the stores' event logs, here or at another replica, if they reach back to it.
 
 
 HOLD_SECONDS = 120.0
@@ -299,7 +299,7 @@ class _Held(NamedTuple):
     snapshot: Snapshot
     until: float
     replaced: int
-    """`Store.replaced` at the time when this was the store's present state, or a smaller number."""
+    """`Store.replaced` at the time when this was the store's present state, or a smaller number as a safe estimate."""
     hidden: dict[Hashable, Hidden]
     """The hidden objects of lists whose first state is this one, by the lists' names and all their states."""
 
@@ -362,7 +362,7 @@ class HeldSnapshots:
         return sum(self._sizes().values())
 
     def _sizes(self) -> dict[Store, int]:
-        """Return these bytes by store: the bytes of all objects replaced since its oldest held state."""
+        """Return the bound of `size` for each store: the bytes of all objects replaced since its oldest held state."""
         found: dict[Store, int] = {}
         for held in self._held.values():
             store = held.snapshot.store
@@ -398,7 +398,7 @@ class HeldSnapshots:
 
 
 def _replaced(snapshot: Snapshot) -> int:
-    """Return `_Held.replaced`; a state other than the present one was computed from states that events hold."""
+    """Return `_Held.replaced`. An older state was computed from the event log, which holds at least its objects."""
     store = snapshot.store
     present = snapshot.version >= store.snapshot().version
     return store.replaced if present else store.replaced - store.events_size

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _NAMESPACES = ("", "namespaces")
 """Resources whose names can exist in several clusters without a Warning: each cluster has its own."""
 _FIRST_STEP = 16
-"""Number of objects in the first slice, while their size is unknown."""
+"""Number of objects in the first slice of a response, while the size of the objects is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Reads:
         self._states = ListStates(self._waiter, self._held)
 
     def stop(self) -> None:
-        """Stop: the aggregate ends, and the held states are dropped."""
+        """Drop the held states, since the aggregate ends."""
         self._held.clear()
 
     # -- get --------------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class Reads:
         unreadable = only and any(each.may_have_unreadable(namespace, only) for each in members.values())
         if only and token is None and (unreadable or may_have(view, namespace, left_out, state.away)):
             found = await Lister(self._clock, state.stores, namespace, selection).page(1)
-            if not found.items:  # an empty list means the same as a 404 for the object
+            if not found.items:  # an empty list of a single name means the same as a 404 for the object
                 check_absent(subject(view, only), view, namespace, left_out, state.away)
                 check_readable(view, members, namespace, only)
         start = None
@@ -224,7 +224,7 @@ class Reads:
                     first = False
                 size = sum(map(len, parts))
                 yield Pieces(parts, size)
-                # The number of objects that fill a slice, whether an object has 500 bytes or a megabyte.
+                # Adapt the number of objects per slice to their size, which can be 500 bytes or a megabyte.
                 step = max(1, min(len(objects), step * SLICE // size))
         yield Pieces([tail], len(tail))
 

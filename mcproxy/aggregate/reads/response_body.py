@@ -47,11 +47,11 @@ TURN_SECONDS = 0.005
 """Maximum seconds for which one response keeps the reactor busy."""
 TURN_BYTES = 256 * 1024
 NOT_READY = Pieces([], 0)
-"""Yielded if no piece is ready yet, so that other work can be done first."""
+"""A source yields this if no piece is ready yet, so that the reactor can do other work first."""
 
 
 class ResponseBody:
-    """Sends one response, as the handler of its exchange during that time."""
+    """Sends one response. It is the handler of the exchange while it sends."""
 
     def __init__(self, clock: IReactorTime, exchange: Exchange, in_thread: InThread) -> None:
         self._clock = clock
@@ -66,9 +66,10 @@ class ResponseBody:
     async def send(self, fields: bytes, source: Iterator[Pieces], *, gzip: bool, gzip_from: int = GZIP_FROM) -> None:
         """Send a 200 with the pieces of `source`; return when all bytes are handed over or the client disconnects.
 
-        `source` yields pieces of about SLICE bytes that take about a millisecond each, or NOT_READY if no piece is
-        ready. `gzip`: the client accepts it; it is used for `gzip_from` bytes and more. `fields` are the response's
-        header fields, as a block without framing. An error of `source` is logged and ends the connection.
+        `source` yields pieces of about SLICE bytes, each of which takes about a millisecond, or NOT_READY if no piece
+        is ready. `gzip`: the client accepts gzip, which is used for bodies of `gzip_from` bytes and more. `fields` are
+        the response's header fields, as a block without framing. An error of `source` is logged and ends the
+        connection.
         """
         if self._exchange.ended:
             return
@@ -76,7 +77,7 @@ class ResponseBody:
         try:
             await self._send(fields, source, gzip_from if gzip else 0)
         except CancelledError:
-            self._exchange.abort()  # the client has disconnected: not an error
+            self._exchange.abort()  # the client has disconnected, which is not an error
         except Exception:
             log.failure("an answer from cache could not be made", event="internal_error")
             self._exchange.abort()

@@ -44,7 +44,7 @@ METADATA = (("accept", "application/json;as=PartialObjectMetadataList;v=v1;g=met
 
 
 class Collection:
-    """The collection of which a store is a copy. `table`: its objects are requested with the cells of a Table."""
+    """The member's collection that a store copies. `table`: objects are requested as a Table, with their cells."""
 
     def __init__(self, member: Member, store: Store) -> None:
         self.member = member
@@ -56,7 +56,7 @@ class Collection:
     # -- requests ----------------------------------------------------------------------------------------------
 
     async def open(self, path: str, use: Use) -> ControlStream:
-        """Begin a list or a watch; return when its head, of any status, is there. Raises MemberError."""
+        """Begin a list or a watch; return when the response head, of any status, has arrived. Raises MemberError."""
         return await self.member.open(path, headers=TABLE if self.table else PLAIN, use=use)
 
     async def version(self, beside: ControlStream | None = None) -> int:
@@ -88,7 +88,7 @@ class Collection:
             log.info("a resource of a cluster is watched again", event="reflector_ready", **self.log_fields)
 
     def log_failure(self, error: MemberError, failures: int) -> None:
-        """Log each kind of failure once; that the member is unreachable is logged elsewhere.
+        """Log each kind of failure once. Another module logs that the member is unreachable.
 
         `failures`: the number of consecutive failures.
         """
@@ -115,7 +115,7 @@ class Collection:
         )
 
     def log_malformed(self, item: MalformedItem) -> None:
-        """Log the first object that is left out."""
+        """Log the first malformed object, which is left out of the store."""
         if self._once.allows("item"):
             log.warn(
                 "an object was left out of the cache; more of its resource are not logged",
@@ -277,7 +277,7 @@ class LineSplitter:
 class StallTimer:
     """Closes `stream` when no data has arrived for `seconds`, or up to a quarter longer.
 
-    The timer is not reset for each arriving piece, since a busy watch has thousands per second.
+    The timer is not reset for each piece of data, since a busy watch gets thousands of pieces per second.
     """
 
     __slots__ = ("_call", "_cause", "_clock", "_heard_at", "_stream", "seconds")
@@ -291,7 +291,7 @@ class StallTimer:
         self._call = clock.callLater(seconds, self._look)
 
     def heard(self) -> None:
-        """Note that data arrived."""
+        """Record that data has arrived."""
         self._heard_at = self._clock.seconds()
 
     def change(self, seconds: float, cause: str) -> None:
@@ -315,7 +315,7 @@ class StallTimer:
 
 
 COLUMN_RELIST_INTERVAL = 600.0
-"""Seconds during which a collection is listed again at most once for the same columns."""
+"""Seconds within which a collection is listed again only once for the same columns."""
 _MAX_KNOWN_COLUMNS = 16
 
 
@@ -326,7 +326,7 @@ class ColumnRelists:
         self._listed: dict[bytes, float] = {}
 
     def allow(self, columns: bytes, now: float) -> bool:
-        """Return whether to list again because the member now has these columns; if so, remember the columns.
+        """Return whether to list again because the member now has these columns; if so, record the relist.
 
         `now` is in seconds.
         """
@@ -366,13 +366,13 @@ class EventIntake:
     """
 
     def __init__(self, collection: Collection, clock: IReactorTime, relists: ColumnRelists) -> None:
-        """`relists` are the store's relists for other columns, by all watches. This watch begins at its version."""
+        """`relists` are the relists of this store for other columns. The watch begins at the store's version."""
         self._collection = collection
         self._store = collection.store
         self._clock = clock
         self.position = self._store.version
         self._relists = relists
-        self._columns: bytes | None = None  # for which this watch's cells are printed, once it has sent them
+        self._columns: bytes | None = None  # the columns that this watch has sent; None before that
 
     def take(self, line: bytes) -> bool:
         """Decode one event and apply it to the store, unless the store has it; return whether it was a bookmark.

@@ -43,15 +43,15 @@ class MemberLimits:
         self._without_watch_list: set[str] = set()
 
     def offers_watch_list(self, group: str) -> bool:
-        """Return whether to try a WatchList for a group; a group's API service can be another server."""
+        """Return whether to try a WatchList for a group. API servers of different groups can differ in this."""
         return group not in self._without_watch_list
 
     def refuses_watch_list(self, group: str) -> None:
-        """Note that this group's API server does not support WatchList."""
+        """Record that this group's API server does not support WatchList."""
         self._without_watch_list.add(group)
 
     def forget(self) -> None:
-        """Forget refusals: the member may be another cluster now, or have another version."""
+        """Forget which groups lack WatchList, since the member may be another cluster or have another version now."""
         self._without_watch_list.clear()
 
 
@@ -66,7 +66,7 @@ class PagedList:
         gone_back: Callable[[], None],
         commit: Callable[[Relist, int], None],
     ) -> None:
-        """`gone_back` is called if the list is older than the store, `commit` when it is complete, with its version."""
+        """`gone_back` is called if the list is older than the store, `commit` with the whole list and its version."""
         self._collection = collection
         self._gvr = collection.gvr
         self._store = collection.store
@@ -82,7 +82,7 @@ class PagedList:
         raise MemberError(f"lists of {self._gvr} take so long that their continue token expires", status=410)
 
     async def _run_once(self) -> bool:
-        """Run once; return False if a continue token has expired, so that the list has to begin again."""
+        """List all pages once; return False if a continue token has expired, so that the list has to begin again."""
         store = self._store
         relist = store.replace()
         limit, token, version = PAGE, "", 0

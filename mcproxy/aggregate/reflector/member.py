@@ -1,8 +1,8 @@
-"""A live member of aggregates: one object for each cluster, shared by all aggregates and kept over reloads.
+"""A member cluster of aggregates: one object for each cluster, shared by all aggregates and kept over reloads.
 
-It sends the proxy's own requests to any usable endpoint of the cluster; requests on an endpoint that becomes
-unavailable fail immediately. It knows whether the cluster is reachable, since when and why it is not, and the
-cluster's identity.
+A member sends the proxy's own requests to any usable endpoint of the cluster. Requests on an endpoint that becomes
+unavailable fail immediately. The member records the cluster's identity and whether the cluster is reachable, else since
+when and why it is not.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class _Namespace(msgspec.Struct):
 class Member:
     """One member cluster.
 
-    `unavailable_since` (seconds since 1970) is None while its endpoints can be reached; `unavailable_cause` is a
-    sentence. `uid` is that of the namespace kube-system, "" while unknown or if the proxy may not read it. `epoch`
-    counts the events after which it can be another cluster: broken connections, lost endpoints, reloads. `source`
-    stays equal while the configuration has the same endpoint URLs and the same CA.
+    `unavailable_since` (seconds since 1970) is None while the cluster can be reached; `unavailable_cause` is a
+    sentence. `uid` is the UID of the namespace kube-system, "" while unknown or if the proxy may not read it. `epoch`
+    counts the events after which the member can be another cluster: broken connections, lost endpoints, reloads.
+    `source` stays equal while the configuration has the same endpoint URLs and the same CA.
     """
 
     def __init__(self, cluster: Cluster, shared: UpstreamContext) -> None:
@@ -86,7 +86,7 @@ class Member:
         self.discovery.restore(groups)
 
     def use(self, cluster: Cluster) -> None:
-        """Follow a reload. Requests on removed endpoints end, and are repeated on other endpoints."""
+        """Apply a reload. Requests on removed endpoints end; their callers repeat them on other endpoints."""
         if cluster is self.cluster:
             return
         self.cluster = cluster
@@ -137,9 +137,9 @@ class Member:
     ) -> ControlStream:
         """GET `path` at the first endpoint that accepts it; return when the head of the answer, of any status, arrives.
 
-        `use` selects the connections. `beside`: use the connection of that stream if it is HTTP/2 and has room, else
-        its endpoint if that is ready. The caller closes the returned stream. The stream fails when its endpoint becomes
-        unavailable or is removed. Raises MemberError.
+        `use` selects the connections. `beside`: prefer the connection of that stream if it is HTTP/2 and has room for
+        another stream, else prefer its endpoint if that is ready. The caller closes the returned stream. The stream
+        fails when its endpoint becomes unavailable or is removed. Raises MemberError.
         """
         if self._stopped:
             raise MemberUnreachable(f"cluster {self.name} is no member any more")
@@ -274,7 +274,7 @@ class Member:
             self._drop(endpoint, f"{endpoint.name}: {endpoint.state_cause}")
 
     def _drop(self, endpoint: Endpoint, cause: str) -> None:
-        """End the requests on an endpoint, so that they are repeated on other endpoints."""
+        """End the requests on an endpoint, so that their callers repeat them on other endpoints."""
         opening = self._opening.pop(endpoint, [])
         dropped = tuple(opening)
         opening.clear()  # tells `_open_at` that its caller did not cancel it
@@ -327,7 +327,7 @@ def _uid_of(body: bytes) -> str:
 
 # -- reading discovery again ----------------------------------------------------------------------------------
 #
-# Reads members' discovery again, for requests for a resource that may just have been installed in a member.
+# Reads members' discovery again when a client requests a resource that may just have been installed in a member.
 #
 # A member's documents are read at most once a second (`member_discovery.MemberDiscovery`), and all waiting requests
 # share this read. So requests for unknown resource names cause no more reads than that.
@@ -356,7 +356,7 @@ async def renew(members: Sequence[Member], clock: IReactorTime) -> None:
 
 
 async def _which_are_done(reads: Sequence[Deferred[None]], wait: float, clock: IReactorTime) -> list[bool]:
-    """Wait for all, at most `wait` seconds; return which are done. Raises CancelledError if the client disconnects."""
+    """Wait at most `wait` seconds for all reads; return which are done. Raises CancelledError if the client is gone."""
     if not reads:
         return []
     for read in reads:

@@ -55,7 +55,7 @@ class Backoff:
         self._next = _FIRST_DELAY
 
     def failed(self) -> float:
-        """Return the seconds until the next attempt."""
+        """Record a failure; return the seconds until the next attempt."""
         delay = min(self._next * (1 + self._random()), _MAX_DELAY)
         self._next = min(2 * self._next, _MAX_DELAY)
         return delay
@@ -116,7 +116,7 @@ class CoalescedCall(Generic[T]):
         return self._running is not None
 
     def join(self) -> Deferred[T]:
-        """Return the result of a call that begins now or later; the Deferred fails if the call fails."""
+        """Return the result of a call that begins after this request for it; the Deferred fails if the call fails."""
         waiter: Deferred[T] = Deferred(self._left)
         self._waiting.append(waiter)
         if self._running is None:
@@ -124,7 +124,7 @@ class CoalescedCall(Generic[T]):
         return waiter
 
     def share(self) -> Deferred[T]:
-        """Return the result of the running call, which can be a little older; without a running call, as `join`."""
+        """Return the result of the running call, which can be slightly older. Without a running call, act as `join`."""
         if self._running is None:
             return self.join()
         waiter: Deferred[T] = Deferred(self._left)

@@ -1,10 +1,10 @@
 """Polls a member's discovery documents, and keeps the last known ones while the member is unreachable.
 
-The aggregated documents of /api and /apis (KEP-3352) are requested with the ETag of the known ones, so a poll usually
-costs a 304. If a member has only the legacy documents (before 1.26), each group-version is requested, less often.
+A poll requests the aggregated documents of /api and /apis (KEP-3352) with the ETag of the known ones, so the usual
+answer is a 304. If a member has only the legacy documents (before 1.26), it requests each group-version, less often.
 
 If the member's groups have to be sorted among others (`want_priorities`), each poll also requests its APIServices. If
-the member does not show them, the constant priorities of a kube-apiserver apply (`discovery.merge`).
+the member does not return them, the constant priorities of a kube-apiserver apply (`discovery.merge`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _ACCEPT_LEGACY = (("accept", "application/json"),)
 
 
 class Asker(Protocol):
-    """`Member.get`."""
+    """The type of `Member.get`, which sends a GET request to a member."""
 
     async def __call__(self, path: str, *, headers: tuple[tuple[str, str], ...], max_body: int) -> ControlResponse: ...
 
@@ -157,13 +157,13 @@ class MemberDiscovery:
         return self._reads.share()
 
     def want_priorities(self) -> None:
-        """Read `priorities` from now on."""
+        """Include `priorities` in this and all later polls."""
         if not self._wants_priorities:
             self._wants_priorities = True
             self.poll_soon()
 
     def poll_soon(self) -> None:
-        """Poll now: the member is reachable again."""
+        """Poll immediately, since the member is reachable again."""
         self._sleepers.wake()
 
     async def _poll(self) -> None:
@@ -222,8 +222,8 @@ class MemberDiscovery:
             self._notify()
 
     async def _read_priorities(self) -> None:
-        """Read the member's APIServices. If it does not answer, the last known ones stay. If it does not show them,
-        there are none.
+        """Read the priorities of the member's APIServices. If the member does not answer, the last known priorities
+        stay. If it refuses to return them, there are no priorities.
         """
         try:
             response = await self._ask(_PRIORITIES, headers=_ACCEPT_LEGACY, max_body=_MAX_PRIORITIES)
@@ -292,7 +292,7 @@ class MemberDiscovery:
             return APIVersionDiscovery(version, (), discovery.STALE)
 
     def _log(self, cause: str) -> None:
-        """Log each new cause once; that the member is unreachable is logged elsewhere."""
+        """Log each new cause once. Another module logs that the member is unreachable."""
         if not cause:
             self._once.ends()
         elif self._once.allows(state=cause) and not cause.startswith("no endpoint"):

@@ -45,7 +45,7 @@ class Presumption:
     the store is presumed to have seen everything up to the answer's version. This is likely but not certain, since a
     connection can stall. So a presumed version is used only for reads of the present state (`Store.presume`). A silence
     counts only after all data that arrived by its end was read, since the process may have stalled. It does not
-    count while a known change has not arrived (`Store.lacks`).
+    count while a known change has not arrived (`Store.is_awaiting`).
     """
 
     def __init__(self, store: Store, clock: IReactorTime) -> None:
@@ -55,11 +55,11 @@ class Presumption:
         self._clock = clock
         self._following = False
         self._heard_at = 0.0
-        self._probed: list[tuple[float, int]] = []  # answers of probes: time, and the member's version
+        self._probed: list[tuple[float, int]] = []  # answers of probes: time of arrival, and the member's version
         self._call: IDelayedCall | None = None
 
     def begin(self) -> None:
-        """A watch from the store's version is followed from now on."""
+        """The reflector follows a watch from the store's version from now on."""
         self._following = True
         self.heard()
         if self._store.waiters.waits_for_present:
@@ -92,7 +92,7 @@ class Presumption:
             self._call = self._clock.callLater(QUIET, self._look)
 
     def _look(self, *, read: bool = False) -> None:
-        """Presume a version if the silence was long enough. `read`: the connections were read after the silence."""
+        """Presume a version if the silence was long enough. `read`: the reactor has read all connections since then."""
         self._call = None
         now, store = self._clock.seconds(), self._store
         wait = self._heard_at + QUIET - now
@@ -126,8 +126,8 @@ Proof = Callable[[], Coroutine[Deferred[Any], Any, None]]
 class Prover:
     """Proves versions of one store for all waiters, one proof at a time.
 
-    A waiter that existed when a successful proof began needs no other proof: it can only wait for a version that the
-    member has not reached, which cannot be proven.
+    A waiter that existed when a successful proof began needs no second proof. If it still waits, it waits for a version
+    that the member has not reached, and no proof can show such a version.
     """
 
     def __init__(self, clock: IReactorTime, waiters: VersionWaiters, proof: Proof, member: str) -> None:
@@ -140,12 +140,12 @@ class Prover:
         self._served = 0  # number of the newest waiter for which a proof was made
 
     def begin(self) -> None:
-        """The store's own watch is followed from now on, so the member's identity is known."""
+        """The reflector follows the store's own watch from now on, so the member's identity is known."""
         self._waiters.notify = self._look
         self._look()
 
     def end(self) -> None:
-        """The store's own watch has ended: events of a second watch may not continue the store's state any more."""
+        """The store's own watch has ended, so events of a second watch no longer continue the store's state."""
         self._waiters.notify = None
         call, self._call = self._call, None
         if call is not None:
@@ -188,9 +188,9 @@ class Prover:
 
 
 class SecondWatch:
-    """A short watch from a store's version up to its bookmark.
+    """A short watch that starts at a store's version and ends with the member's bookmark.
 
-    `first_event`: the time and the version of its first event.
+    `first_event`: the time and the version of the watch's first event; None before it.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class SecondWatch:
         self._check_same_cluster = check_same_cluster
 
     async def run(self) -> None:
-        """Apply its events to the store. Raises MemberError and ColumnsChanged."""
+        """Apply the watch's events to the store up to the bookmark. Raises MemberError and ColumnsChanged."""
         collection = self._collection
         stream = await self._open()
         intake = EventIntake(collection, self._clock, self._relists)
@@ -220,7 +220,7 @@ class SecondWatch:
                         return
                     self.first_event = self.first_event or (self._clock.seconds(), intake.position)
         except ControlError as error:
-            collection.member.epoch += 1  # as when a watch ends too early
+            collection.member.epoch += 1  # the connection broke, so the member can be another cluster now
             raise MemberError(error.cause) from None
         except (LineTooLong, MalformedResponse) as error:
             gvr = collection.gvr
@@ -242,7 +242,7 @@ class SecondWatch:
             seconds=SECONDS,
             table=collection.table,
         )
-        # not on the connection of the followed watch, which may have stalled
+        # `Use.SHORT`: another connection than that of the followed watch, which may have stalled
         stream = await collection.open(path, Use.SHORT)
         try:
             if stream.status != 200:

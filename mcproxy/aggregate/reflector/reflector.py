@@ -50,7 +50,7 @@ from mcproxy.upstream.control_stream import ControlError, ControlStream
 log = Logger(__name__)
 
 SILENCE = 180.0  # maximum seconds without data on a watch; a kube-apiserver sends a bookmark about once a minute
-BEHIND = 1.0  # maximum seconds for which a watch may lack an event that a second watch has sent
+BEHIND = 1.0  # maximum seconds by which a watch can deliver an event later than a second watch
 _GONE_BACK = "its resource versions have gone back: another cluster, or a restored backup"
 _STEADY = 5.0  # a watch that ends after this number of seconds is resumed immediately
 
@@ -60,7 +60,7 @@ class _NoWatchList(Exception):
 
 
 class Reflector:
-    """The reflector of one store; only the reflector writes to the store."""
+    """Keeps one store up to date. Nothing else writes to the store."""
 
     def __init__(
         self, member: Member, store: Store, limits: MemberLimits, clock: IReactorTime, random: Callable[[], float]
@@ -82,19 +82,19 @@ class Reflector:
         self._paged_list = PagedList(self.collection, clock, gone_back=self._gone_back, commit=self._commit)
         self._initial: Relist | None = None  # while the initial state arrives
         self._stream: ControlStream | None = None  # the followed stream, after the initial state
-        self._intake = EventIntake(self.collection, clock, self._column_relists)  # of that stream
+        self._intake = EventIntake(self.collection, clock, self._column_relists)  # applies the events of `_stream`
         self._heard_at = 0.0
-        self._behind: IDelayedCall | None = None  # the check whether that stream has sent a second watch's events
+        self._behind: IDelayedCall | None = None  # the check whether `_stream` has sent a second watch's events
         self.presumption = Presumption(store, clock)
         self._prover = Prover(clock, store.waiters, self._prove, member.name)
-        self._at_once = True  # the next attempt does not wait, since the last watch was not short
+        self._at_once = True  # whether the next attempt starts without a wait, since the last watch was not short
         self._epoch = -1  # the member's epoch when it was last known to be the store's cluster
         self._source: object = None  # the member's source at that time
         self._uid = ""  # the cluster's UID at that time
-        self._failures = 0  # consecutive
+        self._failures = 0  # consecutive failures
 
     def start(self, uid: str = "") -> None:
-        """Begin to follow; `uid` is that of the cluster whose objects were restored, if any."""
+        """Begin to follow the collection; `uid` identifies the cluster of the objects restored from disk, "" if none."""
         self._uid = uid
         self._relist_needed = self.store.columns is None and any(
             item.cells is not None for item in self.store.snapshot()
@@ -103,7 +103,7 @@ class Reflector:
         self._running.addErrback(self._ended)
 
     def stop(self) -> None:
-        """Stop following; the store keeps its objects."""
+        """Stop following the collection; the store keeps its objects."""
         self._stopped = True
         running, self._running = self._running, None
         if running is not None:
@@ -115,7 +115,7 @@ class Reflector:
         return self._stream
 
     def put_back(self) -> None:
-        """The member is at an older version than the store: list its present objects."""
+        """Drop the store's objects and list again, since the member is at an older version than the store."""
         self.member.epoch += 1
         self._gone_back()
         self._end_stream(_GONE_BACK)
@@ -127,7 +127,7 @@ class Reflector:
             except WatchEnded as error:
                 self._relist_needed = self._relist_needed or isinstance(error, RelistNeeded)
                 if self._at_once:
-                    self._at_once = False  # a second attempt in a row waits
+                    self._at_once = False  # start one attempt without a wait; the next one waits
                     continue
                 failure = MemberError(error.cause)
             except MemberError as error:
@@ -140,7 +140,7 @@ class Reflector:
             finally:
                 self._initial = None
                 self.presumption.end()
-            if not self._stopped:  # a cancelled request can fail in any way
+            if not self._stopped:  # after `stop`, a cancelled request can raise any error
                 await self._failed(failure)
 
     def _ended(self, failure: Failure) -> None:
@@ -178,7 +178,7 @@ class Reflector:
             known = uid != "" and self._uid != ""
             if known and uid != self._uid:
                 self._forget("it is another cluster than before")
-            elif not known and source != self._source:  # reloaded, or restored from a file
+            elif not known and source != self._source:  # after a reload, or for a store restored from a file
                 self._relist_needed = True  # it is unknown whether it is the same cluster
             else:
                 version = await self.collection.version()
@@ -188,7 +188,7 @@ class Reflector:
         self._epoch, self._source = epoch, source
 
     def _forget(self, cause: str) -> None:
-        """Forget the objects, which are another cluster's."""
+        """Forget the objects, which belong to another cluster."""
         self._log_dropped(cause)
         self.store.clear()
 
@@ -245,7 +245,7 @@ class Reflector:
             stream.close()
 
     async def _watch_list(self) -> None:
-        """List and watch with one request; over HTTP/2 the request only lists, see `_follow`.
+        """List and watch with one WatchList request; over HTTP/2 the request only lists (see `_follow`).
 
         Raises MemberError, WatchEnded and _NoWatchList.
         """
@@ -274,7 +274,7 @@ class Reflector:
         """Apply the events of a watch until it ends, first those of the initial state.
 
         Raises WatchEnded, RelistNeeded, MemberError or _NoWatchList. Returns only if the initial state came over a
-        connection for lists: the caller then opens the watch on a connection that no list delays.
+        separate connection for lists. The caller then opens the watch on a connection that no list delays.
         """
         self.store.warnings = texts_of(stream.headers)
         began = self._clock.seconds()
@@ -315,7 +315,7 @@ class Reflector:
             lasted = self._clock.seconds() - began
             self._at_once = self._at_once or lasted >= _STEADY
         if lasted < seconds - _STEADY:
-            self.member.epoch += 1  # the API server or the connection ended; it can be another one now
+            self.member.epoch += 1  # the API server or the connection ended, so the cluster can be another one now
         raise WatchEnded(cause)
 
     def _initial_event(self, line: bytes, relist: Relist) -> bool:
@@ -391,7 +391,8 @@ class Reflector:
                 raise MemberError("its resource versions have gone back, or it is behind")
 
     def _look_behind(self, told: tuple[float, int] | None) -> None:
-        """End the watch if it does not send an event that a second watch has sent; it is opened again from there.
+        """End the watch if, after `BEHIND` seconds, it has not sent an event that a second watch has sent. The
+        reflector then opens a new watch from the store's version.
 
         `told` is the second watch's first event: its time and version.
         """

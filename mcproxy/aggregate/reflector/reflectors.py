@@ -1,7 +1,7 @@
-"""The owner of the members of all aggregates, their stores and reflectors.
+"""Owns all members of aggregates, with their stores and reflectors.
 
-Aggregates with equal options share a reflector, which is reference-counted. A reload acquires the new configuration's
-stores before it releases the old ones, so a store that stays in use is not listed again.
+Aggregates with equal options share a store and its reflector, which are reference-counted. A reload acquires the new
+configuration's stores before it releases the old ones, so a store that stays in use is not listed again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _Key = tuple[str, GroupVersionResource, str, bool, str, StoreOptions]
 
 
 class SavedMembers(Protocol):
-    """The saved state of a former process (`member_caches.SavedState`)."""
+    """The state that an earlier process saved (`member_caches.SavedState`)."""
 
     def restore_member(self, member: Member) -> None:
         """Restore the saved state of a new member, if there is any."""
@@ -68,8 +68,8 @@ class _Entry:
         self._restoring: Deferred[str] | None = None
 
     async def _probe(self) -> int:
-        """Request the member's version. Request it again if the reflector follows another watch since then, since the
-        answer cannot be related to that watch.
+        """Request the member's version. If the reflector has changed to another watch meanwhile, request the version
+        again, since the answer cannot be related to the new watch.
         """
         reflector, store = self.reflector, self.reflector.store
         while True:
@@ -86,7 +86,7 @@ class _Entry:
                 return version
 
     def _ask(self) -> None:
-        self.probes.join().addErrback(lambda _: None)  # each waiter gets an error from its own call
+        self.probes.join().addErrback(lambda _: None)  # each waiter gets the error of its own call
 
     def start_restored(self, saved: SavedMembers, options: StoreOptions) -> None:
         """Start the reflector when the store's file has been read."""
@@ -113,7 +113,7 @@ class Reflectors:
     def __init__(
         self, shared: UpstreamContext, *, saved: SavedMembers | None = None, max_initial_lists: int = MAX_INITIAL_LISTS
     ) -> None:
-        """New members and stores are restored from `saved`."""
+        """`saved` restores the saved state of new members and stores."""
         self._shared = shared
         self._saved = saved
         self._max_initial_lists = max_initial_lists
@@ -124,15 +124,15 @@ class Reflectors:
         self._by_store: dict[Store, _Entry] = {}
 
     def update(self, clusters: Mapping[str, Cluster]) -> None:
-        """Follow a configuration: `clusters` are the clusters in force that aggregates use; only they are members.
+        """Apply a configuration: `clusters` are the clusters in force that aggregates use, and become the members.
 
-        Call it after the clusters have started. Stores of a former member end when they are released.
+        Call this after the clusters have started. The stores of a former member stay until they are released.
         """
         for name in [name for name in self._members if name not in clusters]:
             self._members.pop(name).stop()
             del self._limits[name]
             for key in [key for key in self._entries if key[0] == name]:
-                self._entries.pop(key).reflector.stop()  # not found by `acquire` if the member comes back
+                self._entries.pop(key).reflector.stop()  # `acquire` must not find this store if the member comes back
         for name, cluster in clusters.items():
             member = self._members.get(name)
             if member is None:
@@ -172,9 +172,9 @@ class Reflectors:
         return entry.reflector.store
 
     def acquire_any(self, member: str, resource: APIResource, namespace: str) -> Store:
-        """As `acquire`, but with any options: an already followed store is used if there is one.
+        """Acquire a store with any options: an already followed store if there is one, else a new one.
 
-        The store can be of all namespaces. A new store has no managed fields. Raises KeyError as `acquire`.
+        The store can cover all namespaces. A new store has no managed fields. Raises KeyError as `acquire` does.
         """
         for within in dict.fromkeys((namespace, "")):
             for options in _ALL_OPTIONS:
@@ -183,7 +183,7 @@ class Reflectors:
         return self.acquire(member, resource, namespace, _ALL_OPTIONS[0])
 
     def release(self, store: Store) -> None:
-        """Undo one `acquire`. The last release ends the reflector, unless the store is acquired again in this turn."""
+        """Undo one `acquire`. The last release stops the reflector, unless an `acquire` follows in the same turn."""
         entry = self._by_store.get(store)
         if entry is None:
             return  # everything has been stopped
@@ -209,7 +209,7 @@ class Reflectors:
         return await probe.addTimeout(timeout, self._shared.reactor, too_late)
 
     def stop(self) -> None:
-        """End everything."""
+        """Stop all reflectors and members."""
         entries, self._by_store = self._by_store, {}
         self._entries.clear()
         for entry in entries.values():

@@ -26,17 +26,18 @@ class VersionFormat(Protocol):
 
     @property
     def rank(self) -> int:
-        """Every version in a format with a greater rank compares greater; 0: the versions cannot be compared."""
+        """A version in a format with a greater rank compares greater. 0: versions in this format cannot be compared."""
 
     @property
     def single_number(self) -> bool:
-        """Whether an event has only one number for the object's version and for the member's version to resume from.
+        """Whether one number in an event's version is both the object's version and the member's version to resume
+        from.
 
-        Such a format cannot write the versions of a member with several stores, which are not one sequence.
+        Such a format cannot write the versions of a member with several stores, whose events are not one sequence.
         """
 
     def fits(self, version: int) -> bool:
-        """Whether the version of a member can be written."""
+        """Whether a member's version is small enough for this format."""
 
     def list_version(self, versions: Versions) -> str:
         """Return the version of a list or a bookmark."""
@@ -47,7 +48,7 @@ class VersionFormat(Protocol):
         """
 
     def object_template(self, member: int) -> Callable[[int], bytes]:
-        """Return `object` for one member as a bytes template, for the items of a list."""
+        """Return a function that acts as `object` for one member but returns bytes, for the items of a list."""
 
     def event(self, versions: Versions, member: int, version: int) -> str:
         """Return the resource version of a watch event.
@@ -56,7 +57,8 @@ class VersionFormat(Protocol):
         member at its part of `versions`.
 
 
-        A write with it reaches the member with `version`, and a watch from it misses nothing.
+        If a client sends a write with the returned version, the member gets `version`. A watch from it misses no
+        change.
         """
 
     def written(self, versions: Versions, member: int, version: int) -> str:
@@ -94,8 +96,9 @@ class PlainFormat:
 def version_format(layout: Layout, *, karmada: bool = False, long: bool = False, bits: int = 0) -> VersionFormat:
     """Return the format to write: Karmada's if configured, else numbers.
 
-    Numbers are the member's own with one member, 128 bits with two or three, else the long form. `long` forces the long
-    form; `bits` is the length of the greatest version of any member, which can be too long for the shorter form.
+    With one member, a version is the member's own number; with two or three members, it is a number of 128 bits; else
+    it has the long form. `long` forces the long form; `bits` is the length of the greatest version of any member, which
+    can be too long for the 128-bit form.
     """
     if karmada:
         return KarmadaFormat(layout)
@@ -143,8 +146,8 @@ LEAST_BITS: Final = min(sizes.part for sizes in PACKED_SIZES.values())
 
 
 class PackedFormat:
-    """Writes the packed form. A version that does not fit is written in the long form, which compares greater; it comes
-    from a client or a write's answer, since one in a store switches the whole aggregate to the long form.
+    """Writes the packed form. A version that does not fit is written in the long form, which compares greater. Such a
+    version comes from a client or a write's answer: in a store, it would switch the whole aggregate to the long form.
     """
 
     single_number = True
@@ -161,7 +164,8 @@ class PackedFormat:
         head = (0b10 | (len(layout) == 3)) << sizes.crc | layout.crc(1 << sizes.crc)
         head <<= _BITS - 2 - sizes.crc
         places = range(len(layout))
-        self._heads = [head | place << others for place in places]  # by the index of the lead's member
+        # The bits of each version except the lead and the other parts, by the index of the lead's member.
+        self._heads = [head | place << others for place in places]
         self._shifts = [
             [(place, sizes.part * (len(layout) - 2 - number)) for number, place in enumerate(_without(places, lead))]
             for lead in places
@@ -238,7 +242,8 @@ def _without(places: range, lead: int) -> list[int]:
 #
 # `1`, five digits of the layout's CRC-32, then 20 digits for the lead and for each member's version. Its 26 + 20 n
 # digits distinguish it from a member's own version (at most 20 digits) and from the packed form (39 digits).
-# The lead precedes the rest, so a newer state of an object compares greater in every form and at every replica.
+# The lead precedes the members' versions, so a newer state of an object compares greater in every form and at every
+# replica.
 
 
 PART_DIGITS = 20
@@ -307,8 +312,8 @@ def read_long(text: str) -> VersionNumber | None:
 #
 # Karmada's form of a resource version: base64url without padding of compact JSON with sorted keys.
 #
-# `{"east":"1000","west":"2000"}`. Source: Karmada, `pkg/search/proxy/store` (multiClusterResourceVersion). These do not
-# compare as numbers.
+# Example: `{"east":"1000","west":"2000"}`. Source: Karmada, `pkg/search/proxy/store` (multiClusterResourceVersion).
+# Clients cannot compare these versions as numbers.
 
 
 KARMADA_OBJECT = "/object"

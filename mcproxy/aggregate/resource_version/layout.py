@@ -43,7 +43,7 @@ class Layout:
         return f"Layout({self.names!r})"
 
     def crc(self, modulus: int) -> int:
-        """Return the CRC-32 of the names joined by commas, modulo `modulus` (the room in a format).
+        """Return the CRC-32 of the names joined by commas, modulo `modulus`, so that it fits into a format.
 
         Every numeric version contains it, so that a version for other members, or for another order of members, is
         recognized.
@@ -58,9 +58,9 @@ class Layout:
 class LayoutHistory:
     """The present layout of an aggregate and its earlier layouts, the latest first; immutable.
 
-    A reload that adds, removes or moves members makes a new history with `changed`; `to_json` and `from_json` keep it
-    over a restart. `bits` is the length of the greatest version that any member ever had. It decides between the short
-    and the long form, so that an object's versions never become shorter.
+    A reload that adds, removes or reorders members makes a new history with `changed`; `to_json` and `from_json` keep
+    the history over a restart. `bits` is the length of the greatest version that any member ever had. It decides
+    between the short and the long form, so that an object's versions never become shorter.
     """
 
     __slots__ = ("bits", "earlier", "present")
@@ -87,7 +87,7 @@ class LayoutHistory:
         return hash(tuple(self))
 
     def changed(self, names: Iterable[str]) -> LayoutHistory:
-        """Return the history after a change of the members to `names`; itself if nothing changes."""
+        """Return the history after the members have changed to `names`, or this history if nothing changes."""
         layout = Layout(names)
         return self if layout == self.present else LayoutHistory(layout, self, self.bits)
 

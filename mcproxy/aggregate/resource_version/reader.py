@@ -1,4 +1,4 @@
-"""Parses the resource versions that clients send to an aggregate, in every format, not only the one that it writes."""
+"""Parses the resource versions that clients send to an aggregate, in every format, not only in that which it writes."""
 
 from __future__ import annotations
 

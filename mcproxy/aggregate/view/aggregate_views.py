@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 class GreatestVersion:
-    """Tracks the greatest version of stores. Versions from clients do not count: a client could invent a long one to
-    change the versions of all clients.
+    """Tracks the greatest version in the stores. Versions from clients do not count, since a client could invent a long
+    version and so change the form of the versions for all clients.
     """
 
     def __init__(self, bits: int, on_growth: Callable[[int], None]) -> None:
-        """`bits` is the greatest length so far. `on_growth` is called with the length of a version that is longer than
-        this and than the shortest part of any format. It is called before listeners that subscribed to the store later
-        get that version.
+        """`bits` is the length of the greatest version so far. `on_growth` is called with the length of each version
+        that is longer, if it is also longer than the shortest part of any format. The call comes before listeners that
+        subscribed to the store later get that version.
         """
         self._bits = max(bits, LEAST_BITS)
         self._on_growth = on_growth
@@ -113,7 +113,7 @@ class AggregateViews:
 
     @property
     def scope(self) -> Scope:
-        """Which resources are read from cache."""
+        """The resources that are read from cache, with members and namespaces."""
         return self._scope
 
     @property
@@ -179,7 +179,7 @@ class AggregateViews:
         )
 
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` after each change of views or their members; the returned function unsubscribes."""
+        """Call `callback` after each change of the views or their members. The returned function unsubscribes."""
         self._listeners.append(callback)
         return lambda: self._listeners.remove(callback) if callback in self._listeners else None
 
@@ -216,7 +216,7 @@ class AggregateViews:
         self._reflectors.release(store)
 
     def _grown(self, bits: int) -> None:
-        """Handle that a member has a version of `bits` bits for the first time."""
+        """Handle that a version of `bits` bits has appeared for the first time, which can require the long form."""
         self.history = self.history.grown(bits)
         if not self._composing:
             self._compose()
@@ -296,8 +296,8 @@ class AggregateViews:
         )
         former = self.aggregate.former_members
         karmada = self.aggregate.resource_versions is ResourceVersions.KARMADA
-        # The changes of several namespaces are not one sequence, so an event needs its object's version and the version
-        # to resume from. Only the long form has room for both.
+        # The changes of several namespaces are not one sequence, so an event needs both its object's version and the
+        # version to resume from. Among the numeric forms, only the long form has room for both.
         several = any(len(member.stores) > 1 for member in members)
         written = version_format(layout, karmada=karmada, long=several, bits=self.history.bits)
         return ViewState(

@@ -33,11 +33,12 @@ class Conflicts:
 
     @property
     def all_shown(self) -> tuple[str, ...]:
-        """The members whose objects are the only shown ones, each once, in the order of the rules."""
+        """The members whose object is the only shown one of its name by a rule, each once, in the order of the rules."""
         return tuple(dict.fromkeys(self._member(rule) for rule in self.rules if rule.show is Show.ONE))
 
     def chosen(self, namespace: str) -> str | None:
-        """Return the member whose object a name in a namespace refers to, if it has the object; None without a rule.
+        """Return the member that a rule chooses for names in a namespace; None without a rule. A name refers to the
+        object of this member if the member has one.
 
         `namespace` is "" for a cluster-scoped resource. The caller must check that the member is part of the request,
         otherwise the rule does not apply.

@@ -60,7 +60,7 @@ class Scope:
 
 # -- differing definitions ------------------------------------------------------------------------------------
 #
-# Members whose definition of a resource differs from the served one: in the versions, or in kind or scope.
+# Finds members whose definition of a resource differs from the served one: in the versions, or in kind or scope.
 #
 # A definition is upgraded cluster by cluster. During this time, a version lacks the objects of clusters that do not
 # serve it. A Warning in reads, the refusal of a write, and the status document report this.
@@ -86,8 +86,8 @@ def described(resource: APIResource) -> str:
 
 
 def difference(resource: APIResource, discovery: MemberDiscovery) -> Difference | None:
-    """Return how a member's definition differs from the served one; None if it is equal, or if the member lacks the
-    resource.
+    """Return how a member's definition differs from the served definition. Return None if there is no difference, or if
+    the member lacks the resource.
     """
     gvr = resource.gvr
     name = qualified(gvr.group, gvr.resource)

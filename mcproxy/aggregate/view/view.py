@@ -30,7 +30,7 @@ log = Logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MemberView:
-    """One member's part of a view; `index` is the member's index in the layout of resource versions."""
+    """The stores of one member in a view; `index` is the member's index in the layout of resource versions."""
 
     name: str
     index: int
@@ -65,7 +65,7 @@ class MemberView:
 
     @property
     def last_sign(self) -> float:
-        """When all stores were last known to be up to date (an event, a bookmark, a probe)."""
+        """The time up to which all stores are known to be up to date, by an event, a bookmark, a list or a probe."""
         return min(store.last_sign for store in self.stores)
 
     def covers(self, namespace: str) -> bool:
@@ -99,7 +99,7 @@ class MemberView:
     def version(self, namespace: str = ALL_NAMESPACES) -> int:
         """Return the minimum version of the stores that hold `namespace`; 0 if the member is not synced.
 
-        The versions of all namespaces of a cluster come from one counter (etcd's revision).
+        The versions are comparable, since those of all namespaces of a cluster come from one counter (etcd's revision).
         """
         stores = self.stores_of(namespace)
         if not stores or not all(store.synced for store in stores):
@@ -117,7 +117,7 @@ class AbsentMember:
     """The member's differing definition, if known."""
 
     def covers(self, namespace: str) -> bool:
-        """Whether any objects of the member in `namespace` ("": in any) would be in scope."""
+        """Whether the member's objects of the resource in `namespace` ("": in any namespace) would be in scope."""
         return not namespace or not {ALL_NAMESPACES, namespace}.isdisjoint(self.namespaces)
 
     def may_have(self, namespace: str) -> bool:
@@ -168,8 +168,8 @@ class View:
         self._listeners: list[ViewListener] = []
 
     def pinned(self) -> View:
-        """Return a view with the present composition, for one answer: while the answer waits for members, a reload must
-        not change their indexes in its version.
+        """Return a copy of the view with the present composition, for one answer. While the answer waits for members, a
+        reload must not change the members' indexes in the answer's resource version.
         """
         return View(self.state)
 
@@ -222,11 +222,11 @@ class View:
 
     @property
     def custom(self) -> bool:
-        """Whether the resource is a custom resource, according to the members' JSON."""
+        """Whether the resource is a custom resource, according to the order of fields in the members' JSON."""
         return any(store.items_typed for member in self.state.members for store in member.stores)
 
     def member(self, name: str) -> MemberView | None:
-        """Return the part of the member of that name."""
+        """Return the MemberView of the member with that name; None if the member is not in the view."""
         return next((member for member in self.state.members if member.name == name), None)
 
     def owner(self, allowed: Collection[str], namespace: str, name: str) -> str | None:
@@ -254,7 +254,8 @@ class View:
     def versions_of(self, members: Collection[str] | None, namespace: str = ALL_NAMESPACES) -> Versions:
         """Return the version vector of an answer with the objects of `members` (None: all) in `namespace` ("": all).
 
-        Other members are 0: a client that watches from this version gets their objects as ADDED when it may see them.
+        The versions of other members are 0: a client that watches from this version gets their objects as ADDED as soon
+        as it may see them.
         """
         versions = [0] * len(self.layout)
         for member in self.state.members:

@@ -9,16 +9,16 @@ BOOKMARK_INTERVAL = 60.0
 LAST_BOOKMARK = 2.0
 """Seconds before the deadline at which a last bookmark is sent."""
 LAG_DELAY = 0.5
-"""Seconds from an event whose lead is not the greatest part of its vector to a bookmark: clients compare the last seen
-version with that of their write (KEP-5504), and the last event may come from another cluster."""
+"""Seconds until a bookmark follows an event whose lead is not the greatest part of its vector. Clients compare the last
+version that they saw with that of their write (KEP-5504), and the last event can come from another cluster."""
 LAG_INTERVAL = 1.0
-"""Minimum seconds between two such bookmarks of one watch."""
+"""Minimum seconds between two bookmarks after lagging events in one watch."""
 _RETRY = 1.0  # seconds until the next try if a bookmark could not be sent because the client is behind
 
 
 class BookmarkTimes:
-    """The times of a watch's bookmarks: regular ones, one before its end, and one after lagging events. All times are
-    in seconds of one clock."""
+    """The times of a watch's bookmarks: regular bookmarks, one before the watch's end, and one after lagging events
+    (see `event_lags`). All times are in seconds of one clock."""
 
     __slots__ = ("_last", "_regular", "_sent_at", "_wanted", "after_lag")
 
@@ -27,7 +27,7 @@ class BookmarkTimes:
         1."""
         self._wanted = wanted
         self._regular = now + BOOKMARK_INTERVAL * (0.9 + 0.2 * spread) if wanted else NEVER
-        # A kube-apiserver sends no last bookmark in a watch that is not longer than this.
+        # Like a kube-apiserver, send no last bookmark in a watch that is not longer than LAST_BOOKMARK seconds.
         self._last = now + timeout - LAST_BOOKMARK if wanted and timeout > LAST_BOOKMARK else NEVER
         self.after_lag = NEVER
         """The time of the bookmark after a lagging event."""
@@ -44,7 +44,7 @@ class BookmarkTimes:
         return self._wanted and self.after_lag == NEVER
 
     def event_lags(self, now: float) -> None:
-        """Note that an event was sent whose version compares less than a bookmark at the same position."""
+        """Record that a lagging event was sent: its version compares less than a bookmark's at the same position."""
         self.after_lag = max(now + LAG_DELAY, self._sent_at + LAG_INTERVAL)
 
     def needed(self, now: float, *, lags: bool) -> bool:
@@ -57,7 +57,7 @@ class BookmarkTimes:
         return now >= self.next
 
     def tried(self, now: float, *, sent: bool) -> None:
-        """Note that a due bookmark was sent, or could not be sent."""
+        """Record that a due bookmark was sent, or could not be sent, and compute the next time."""
         if sent:
             self._sent_at = now
         if now >= self.after_lag:

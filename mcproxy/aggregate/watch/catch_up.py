@@ -1,10 +1,10 @@
 """Catch-up of one watch: sends the missing events as initial events, by a resume, and from the queue of its view.
 
-- Initial events are sorted by the objects' versions, not by names. After the event with version v, everything of this
-  member up to v was sent, so a watch can resume at v.
+- Initial events are sorted by the objects' versions, not by names. After the event with version v, all of this member's
+  objects up to v were sent, so a watch can resume at v.
 - Several stores of one member (namespaces) share one part in the vector, the minimum of their versions. A watch that
-  resumes there gets some changes of the other stores again. Only the last change of each object is sent, so that no
-  object goes back in time.
+  resumes at this version gets some changes of the other stores again. Only the last change of each object is sent, so
+  that no object goes back in time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _first = itemgetter(0)
 _UNRESUMABLE = 1
-"""A version that every log has forgotten, since a kube-apiserver creates its own objects with the first versions."""
+"""A version that no event log contains any more, since a kube-apiserver uses the first versions for its own objects."""
 StoreStates = dict[int, "Snapshot"]
 """The states of stores, by identity."""
 _SKIPPED = 64  # one empty line is yielded per this number of skipped objects or changes, so that steps stay short
@@ -68,7 +68,7 @@ class CatchUp:
     # -- beginning: initial events, or a resume -----------------------------------------------------------------
 
     def begin(self) -> Iterator[bytes]:
-        """Return the lines of the members that can begin now; the position must be at the end of the queue.
+        """Return the lines of the members whose objects can be sent now. The position must be at the end of the queue.
 
         This call fixes the content of the lines. Raises Expired (410) if a resume is not possible.
         """
@@ -83,8 +83,8 @@ class CatchUp:
         return _chained(found)
 
     def _states(self) -> StoreStates:
-        """Return the states of other stores that the client knows while stores begin one by one: the states of stores
-        that have begun, and the states from which stores are resumed.
+        """Return the states of stores that the client knows before further stores begin: the present states of stores
+        that have begun, and the states at which stores are resumed.
         """
         position, stores = self.position, self.position.watched.stores
         found = {key: store.snapshot() for key, (_, store) in stores.items() if key in position.sent}
@@ -95,9 +95,9 @@ class CatchUp:
     def _in_order(self, members: list[MemberView]) -> list[MemberView]:
         """Return members in the order in which they begin.
 
-        For initial objects, a member that `conflicts` chooses is first, so that objects hidden by it are never sent.
-        For a resume it is last: the client may have seen more of the other members than its version says
-        (`outgoing_events`), and these events are sent again first.
+        For initial objects, a member that `conflicts` chooses is first, so that objects that it hides are never sent.
+        For a resume, the chosen member is last: the client may have seen more events of the other members than its
+        version shows (`outgoing_events`), and these events are sent again first.
         """
         position = self.position
         if not position.shows_one:
@@ -111,7 +111,8 @@ class CatchUp:
         return back + [member for member in ordered if id(member) not in resumed]
 
     def _begin_member(self, stores: Sequence[Store], states: StoreStates) -> Iterator[bytes]:
-        """Begin with stores of one member: at the resumed version, or with all objects.
+        """Return the lines with which stores of one member begin: the changes after the resumed version, or all
+        objects.
 
         `states` are the states of other members' stores, if only one object of each name is shown.
         """
@@ -266,7 +267,7 @@ class CatchUp:
         else:
             position.recompose(item.state, position.members)
             if position.pending_resumes.keys() - position.watched.stores.keys():
-                # The client may have objects that were never known here, so it is unknown which ones to delete.
+                # The client may have objects that this process never had, so it is unknown which objects to delete.
                 raise Expired("a cluster was removed before it could be read")
             position.forget(position.sent.keys() - position.watched.stores.keys())
 
@@ -276,7 +277,7 @@ class CatchUp:
         before = position.sent
         store_sent = before.get(key)
         if store_sent is None:
-            return b""  # outside the watch, or all the store's objects will be sent as initial events
+            return b""  # the store is outside the watch, or its objects will be sent as initial events
         if key in position.stores_behind_client:
             if change.upto <= store_sent:
                 return b""
@@ -291,8 +292,9 @@ class CatchUp:
     def _removed(self, item: Remove) -> Iterator[bytes]:
         """Yield DELETED for the objects of stores that are no longer in the view.
 
-        A watch cannot resume from a version between these events, even at a replica that still has the member: the
-        member's part in it is older than any log. After the last event, the vector is without these stores.
+        A watch cannot resume from a version between these events, even at a replica that still has the member: in such
+        a version, the member's part is older than every event log. After the last event, the vector has no part of the
+        removed stores.
         """
         position = self.position
         gone = {id(snapshot.store) for snapshot in item.snapshots}
@@ -312,7 +314,7 @@ class CatchUp:
             yield self._leave(*last, before)
 
     def _leaving(self, item: Remove, before: StoreVersions) -> Iterator[tuple[EventType, Store, CachedObject] | None]:
-        """Yield the client's objects in these stores, and the objects shown in their place; sometimes None."""
+        """Yield the events for the client's objects in these stores and for objects shown instead; None: no event."""
         sent = self.position.sent
         for snapshot in item.snapshots:
             if not before.get(id(snapshot.store), 0):
@@ -338,7 +340,7 @@ class CatchUp:
     def _leave(self, kind: EventType, store: Store, obj: CachedObject, before: StoreVersions) -> bytes:
         if kind is EventType.ADDED:
             return self._encode(kind, store, obj, obj.version)
-        # If one number serves as the object's version and as the version to resume from, it is the latter.
+        # If one number is both the object's version and the version to resume from, use the version to resume from.
         lead = max(before[id(store)], obj.version)
         if not isinstance(self.position.watched.form, LongFormat):
             lead = self.position.part(store)

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from mcproxy.aggregate.view.view import ViewState
 
 StoreVersions = Mapping[int, int]
-"""A version of each store, by the store's identity (`id`); it is replaced, never changed in place."""
+"""A version of each store, by the store's identity (`id`). This mapping is replaced, never changed in place."""
 MAX_CHANGES = 8192
 MAX_QUEUE_BYTES = 32 * 1024 * 1024
 CHANGES_BUDGET = 128 * 1024 * 1024
 """Maximum bytes in the queues of all views of a process."""
 MAX_LINES = 16 * 1024 * 1024
-"""Maximum bytes of encoded changes that are kept for other groups of watchers; above, each group encodes changes again
-by itself.
+"""Maximum bytes of encoded changes that are kept for other groups of watchers. Above this, each group encodes the
+changes itself.
 """
 BURST = 4
 """Changes younger than BURST_GRACE are kept up to this multiple of the bounds."""
@@ -38,7 +38,7 @@ class QueueItem:
     """An item that all watchers of a view get, in the queue's order.
 
     `versions` are the versions of all stores after the item, `state` is the view's composition at the item, `arrived`
-    is its time (reactor's clock), and `size` is the number of bytes that it keeps in memory.
+    is the time of the item (reactor's clock), and `size` is the number of bytes that the item keeps in memory.
     """
 
     __slots__ = ("arrived", "size", "state", "versions")
@@ -84,7 +84,7 @@ class Change(QueueItem):
 class StoreReset(QueueItem):
     """A store was cleared after DELETED events for its objects: another cluster has taken the place of its member.
 
-    `before` is the store's version before that.
+    `before` is the store's version before it was cleared.
     """
 
     __slots__ = ("before", "store")
@@ -145,7 +145,7 @@ class ChangeQueue:
         self._items: deque[QueueItem] = deque()
         self._size = 0
         self._made: list[Change] = []  # changes whose lines were encoded since the last `forget_lines`
-        self._made_before: list[Change] = []  # changes whose lines were encoded before it
+        self._made_before: list[Change] = []  # changes whose lines were encoded before the last `forget_lines`
         self._lines = 0  # bytes of all these lines
         self.start = 0
         self.end = 0
@@ -300,7 +300,7 @@ class WatchSelection:
         return None
 
     def merged_outcome(self, events: Sequence[Event]) -> list[tuple[EventType, CachedObject, int]]:
-        """Return the event (type, state, lead) that brings a client to an object's last state, whichever of these
+        """Return the events (type, state, lead) that bring a client to an object's last state, whichever of these
         changes of the object the client has seen.
         """
         first, last = events[0], events[-1]
@@ -321,8 +321,8 @@ class WatchSelection:
 
 
 class OutgoingEvent(NamedTuple):
-    """An event to send. `lead` is the version of its object; `before`: the event has the resource version from before
-    the change, since another event follows."""
+    """An event to send. `lead` is the version of its object. `before`: the event has the resource version from before
+    the change, since another event for the same change follows."""
 
     type: EventType
     store: Store
@@ -407,8 +407,8 @@ def merged_events(
     namesakes: Sequence[Namesake],
     sent: Mapping[int, int],
 ) -> list[OutgoingEvent]:
-    """Return the events if several changes of one object are sent as its last state (`merged`). The other arguments are
-    those of `outgoing_events`.
+    """Return the events for several changes of one object that are sent as its last state. `merged` are these events
+    without regard to namesakes; the other arguments are those of `outgoing_events`.
     """
     if namesakes[0].first:
         return []

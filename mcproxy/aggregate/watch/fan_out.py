@@ -56,7 +56,7 @@ _TIDY_INTERVAL = 1.0  # seconds between two clean-ups of the queue
 
 
 class FanOut:
-    """The watchers of one view. It follows the stores only while there are watchers."""
+    """Distributes the changes of one view to its watchers. It follows the stores only while there are watchers."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class FanOut:
         now = self._clock.seconds()
         change = Change(store, event, before, upto, queue.versions, queue.state, now, namesakes)
         if upto > event.version:
-            self._held = change  # one of several changes of a relist, perhaps the last one
+            self._held = change  # a change of a relist, held back since it can be the last one
         else:
             self._append(change)
 
@@ -228,7 +228,7 @@ class FanOut:
         self._begin_filled()
 
     def _begin_filled(self) -> None:
-        """Let watchers begin with members whose stores are all filled."""
+        """Let watchers send the objects of members whose stores are all filled now."""
         new = {
             id(store): store.version
             for member in self.queue.state.members
@@ -245,13 +245,13 @@ class FanOut:
             self._look_again()
 
     def _end_beyond(self, place: int, version: int) -> None:
-        """End the watches that have seen a later version of a store than that of its new state."""
+        """End the watches that have seen a later version of a cleared store than the version of its new state."""
         before, watchers = self._emptied.pop(place, (0, set()))
         if version < before:
             self._end_all_of(place, f"the cluster is at version {version}, before {before}", watchers)
 
     def _end_all_of(self, place: int, cause: str, watchers: Collection[Watcher] | None = None) -> None:
-        """End the watches of a store with 410, or only those in `watchers`."""
+        """End the watches that read a store with 410; with `watchers`, only these watches."""
         for watcher in list(self.watchers if watchers is None else watchers):
             if place in watcher.position.watched.stores:
                 watcher.fail(Expired(cause))

@@ -48,8 +48,8 @@ class Group:
     )
 
     def __init__(self, queue: ChangeQueue, leave: Callable[[Watcher], None], key: Hashable, catch_up: CatchUp) -> None:
-        """`leave` removes a watcher from its group. `catch_up` is the first watcher's; its selection, position and
-        encoder are those of the whole group.
+        """`leave` removes a watcher from its group. `catch_up` belongs to the first watcher; its selection, position
+        and encoder apply to the whole group.
         """
         position = catch_up.position
         self._queue = queue
@@ -193,7 +193,7 @@ class Group:
                 continue
             position = watcher.position
             if position.number == end:
-                continue  # it joined while the chunk was being written
+                continue  # the watcher joined while the chunk was being written
             if data:
                 if watcher.paused:
                     self.dismiss(watcher)

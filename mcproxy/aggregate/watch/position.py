@@ -73,7 +73,7 @@ class WatchedStores:
         return self.form.event(self.vector(sent), self.form.layout.index(store.member), lead).encode()
 
     def lags(self, sent: StoreVersions, lead: int) -> bool:
-        """Whether an event with this lead compares less than a bookmark at the same position."""
+        """Whether the version of an event with this lead compares less than that of a bookmark at the same position."""
         return self._size > 1 and self.form.rank > 0 and lead < max(self.vector(sent))
 
 
@@ -122,7 +122,7 @@ class WatchPosition:
         than the store's version if the client comes from a replica that is ahead: changes up to it are skipped.
         """
         self.sent_definitions: bytes | None = None
-        """The columnDefinitions that the client has (`Encoder`); None before the first line."""
+        """The columnDefinitions that were sent to the client (`Encoder`); None before the first line."""
         self.lags = False
         """Whether the version of the last sent event compares less than a bookmark at the same position."""
         self.stores_behind_client: set[int] = set()
@@ -139,7 +139,7 @@ class WatchPosition:
             for store in member.stores_of(namespace):
                 self.pending_resumes[id(store)] = version
 
-    # -- its resource version -----------------------------------------------------------------------------------
+    # -- resource version of the position -----------------------------------------------------------------------
 
     @property
     def vector_versions(self) -> StoreVersions:
@@ -205,7 +205,7 @@ class WatchPosition:
     # -- changes of the position --------------------------------------------------------------------------------
 
     def advance(self, stores: Iterable[int], version: int) -> None:
-        """Note that all changes of these stores up to a version were sent."""
+        """Record that all changes of these stores up to a version were sent."""
         self.sent = {**self.sent, **dict.fromkeys(stores, version)}
 
     def adopt_bookmarks(self) -> None:
@@ -220,7 +220,7 @@ class WatchPosition:
         self.sent = {store: max(version, present.get(store, 0)) for store, version in self.sent.items()}
 
     def store_has_passed(self, store: Store, version: int) -> None:
-        """Handle that a store has passed the client's version from another replica.
+        """Handle that a store has reached the client's version, which comes from another replica.
 
         Raises Expired (410) if the client may have missed events: a list after an outage shows only the present
         objects, not those that were added and removed during the outage.
@@ -229,7 +229,7 @@ class WatchPosition:
         self.stores_behind_client.discard(id(store))
 
     def forget(self, stores: Collection[int]) -> None:
-        """Forget these stores: the watch does not read them any more, or begins them again."""
+        """Forget these stores: the watch does not read them any more, or will send their objects anew."""
         self.sent = {store: version for store, version in self.sent.items() if store not in stores}
         self.stores_behind_client.difference_update(stores)
         for store in stores:
@@ -250,7 +250,7 @@ class WatchPosition:
         self.watched = self._watched_stores(state, members, namespace, form)
 
 
-# -- the form of its versions -----------------------------------------------------------------------------------
+# -- the version format of a watch ------------------------------------------------------------------------------
 #
 # Versions of different layouts or formats cannot be compared. So a watch keeps its first format, even if a reload
 # changes the setting or the order of members; removed members get zeros. If the format has no room for added members,
@@ -274,7 +274,7 @@ def _running_form(form: VersionFormat, state: ViewState, members: frozenset[str]
     Raises Expired (410) if there is none.
     """
     present = state.history.present
-    if isinstance(form, KarmadaFormat):  # it contains member names, so it has room for any member
+    if isinstance(form, KarmadaFormat):  # a version in Karmada's form has member names, so any member fits
         return form if form.layout == present else KarmadaFormat(present)
     if not form.fits((1 << state.history.bits) - 1):
         raise Expired("the versions of a cluster have become greater than this watch can tell")

@@ -1,9 +1,9 @@
 """Watches that resume at a version which the cache of a member has not reached: they wait, or end with 410.
 
-If another replica of the proxy has seen that version, the watch waits for it. If the member does not have it any more,
-since it was restored from a backup or is another cluster now, the watch ends with 410. The member's present version
-distinguishes the cases. It is read when such a watch is opened, when the member is followed again, and every ten
-seconds while such a watch exists.
+If another replica of the proxy has seen that version, the watch waits until the cache reaches it. If the member does
+not have the version any more, since it was restored from a backup or is another cluster now, the watch ends with 410.
+The member's present version distinguishes the two cases. It is read when such a watch is opened, when the member is
+followed again, and every ten seconds while such a watch exists.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ class UnreachedWatches:
         self._timer: IDelayedCall | None = None
 
     def add(self, watcher: Watcher) -> None:
-        """A watch was opened at a version."""
+        """Add a watch that was opened at a version."""
         if watcher.position.unreached:
             self._watchers[watcher] = None
             self._probe_members()
 
     def remove(self, watcher: Watcher) -> None:
-        """A watch has ended."""
+        """Remove a watch that has ended."""
         self._watchers.pop(watcher, None)
         self._set_timer()
 
     def stop(self) -> None:
-        """Stop: the view is not followed any more."""
+        """Stop probing, since the view has no watches any more."""
         self._watchers.clear()
         self._set_timer()
         probing, self._probing = self._probing, {}

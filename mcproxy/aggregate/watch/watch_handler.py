@@ -1,4 +1,4 @@
-"""Opens watches: options, rights, start version and response head.
+"""Opens watches on an aggregate: options, rights of the user, start version and response head.
 
 An error before the response begins is sent as an HTTP status: invalid options, a missing right, or a resource version
 from which a watch cannot resume. A later error is sent as an ERROR event, after which the response ends.
@@ -119,7 +119,7 @@ class WatchHandler:
             options.label_selector, options.field_selector, view.resource.gvr, custom=custom, known_field=known_field
         )
         allowed, left_out = await reads.allowed(request, [member.name for member in view.members], "watch", info)
-        if view.closed:  # closed while the members were asked: the watch would get no events and never end
+        if view.closed:  # closed during the authorization: the watch would get no events and never end
             raise retry_after(503, f"what serves {view.resource.gvr} has just changed", 1)
         check_decided(left_out, self.settings.unavailable)
         namespace = info.namespace if view.resource.namespaced else ""
@@ -270,7 +270,7 @@ class WatchHandler:
     async def _recheck(self, request: AggregatedRequest, view: View, reads: ViewAuthorizer) -> Rights:
         names = [member.name for member in view.members]
         if not _decided(request).issuperset(names):
-            await request.decide_again()  # a reload has added a member
+            await request.decide_again()  # a reload has added a member about which nothing was decided
             if not _decided(request).issuperset(names):
                 raise Undecided
         allowed, left_out = await reads.again(request, names, request.info)
@@ -340,7 +340,7 @@ def _nothing(obj: object) -> bool:
 
 
 def _owner(view: View, chosen: WatchSelection, allowed: Sequence[str]) -> str | None:
-    """Return the member of the only watched object; None if there can be several objects, or there is none."""
+    """Return the member that has the only watched object; None if several objects can match, or none exists."""
     return view.owner(allowed, chosen.namespace, chosen.name) if chosen.name else None
 
 

@@ -1,7 +1,7 @@
 """The options of a watch and its state machine. Pure: `Watcher` acts on it.
 
 A watch is opened, brings its client up to date, and then gets every change together with a group of watches. It leaves
-the group when it must catch up by itself again (the client was slow, a member was added, its rights changed).
+the group when it must catch up by itself again (the client was slow, a member was added, the user's rights changed).
 
     OPENING ──STARTED──> WAITING ──LINES──> CATCHING_UP       any ──CLOSED──> ENDED
                          ^ │  ^                  │
@@ -88,7 +88,7 @@ class Rights(NamedTuple):
 
     allowed: frozenset[str]
     unreachable: frozenset[str] = frozenset()
-    """Members that cannot be asked, and whose last decision has expired."""
+    """Members that cannot be asked about the user's rights, and whose last decision has expired."""
 
 
 Recheck = Callable[[], Awaitable[Rights]]

@@ -145,7 +145,7 @@ class Watcher:
         self._state = next_state(self._state, trigger)
 
     def start(self, lines: Iterator[bytes] | None = None) -> None:
-        """Begin to send; `lines` are the first lines, if they were encoded before the response began."""
+        """Begin to send events; `lines` are the first lines, if they were encoded before the response began."""
         if self.ended:
             return
         self._move(Trigger.STARTED)
@@ -171,14 +171,14 @@ class Watcher:
     # -- sending ----------------------------------------------------------------------------------------------
 
     def write(self, data: bytes, chunk: bytes, *, lags: bool = False) -> None:
-        """Write a chunk that the whole group gets; `lags` is `WatchPosition.lags` after it."""
+        """Write a chunk that the whole group gets; `lags` is the value of `WatchPosition.lags` after the chunk."""
         self.exchange.write_shared(data, chunk)
         self.position.lags = lags
         if lags:
             self._bookmark_soon()
 
     def _bookmark_soon(self) -> None:
-        """Send a bookmark within a second: the client's last version compares less than an earlier seen one."""
+        """Schedule a bookmark within a second, since the last version sent can compare less than an earlier one."""
         bookmarks = self._bookmarks
         if bookmarks.may_be_sooner and not self.ended:
             bookmarks.event_lags(self._clock.seconds())
@@ -294,7 +294,7 @@ class Watcher:
         """A watch has no body."""
 
     def body_end(self, trailers: list[Header]) -> None:
-        """Nothing to do."""
+        """Do nothing: a watch request has no body."""
 
     def cancelled(self) -> None:
         self._close()
@@ -314,7 +314,7 @@ class Watcher:
             self.exchange.end()
 
     def fail(self, error: StatusError) -> None:
-        """End with an ERROR event."""
+        """End the watch with an ERROR event."""
         if not self.ended:
             self._close()
             self.exchange.write(error_event(error))
@@ -336,7 +336,7 @@ class Watcher:
     # -- times (http.deadlines) -------------------------------------------------------------------------------
 
     def expired(self) -> None:
-        """A deadline has passed."""
+        """Handle that the next deadline has passed: end, bookmark, check of rights, or end of the initial wait."""
         if not self.ended:
             try:
                 self._due(self._clock.seconds())
@@ -371,7 +371,7 @@ class Watcher:
         definitions = position.sent_definitions
         self._write_lines([self.catch_up.bookmark()])
         if position.sent_definitions != definitions and self.group is not None:
-            self.group.dismiss(self)  # it joins the group with its columnDefinitions
+            self.group.dismiss(self)  # the watcher then joins the group with the same columnDefinitions
         return True
 
     # -- rights -----------------------------------------------------------------------------------------------
@@ -405,7 +405,7 @@ class Watcher:
         present = {member.name: member for member in self._fan_out.queue.state.members}
         lost = known.intersection(present) - allowed - unreachable
         if lost:
-            # The client must not keep objects that it may not read any more: it lists again with its present rights.
+            # The user must not keep objects without the right to read them: after a 410, the client lists again.
             raise Expired(f"the objects of cluster {min(lost)} may no longer be read")
         self.unreachable = known.intersection(present) & unreachable
         for name in sorted(self.unreachable):

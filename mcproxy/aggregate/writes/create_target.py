@@ -1,6 +1,6 @@
-"""The member in which an object is created, by the aggregate's `create` rules, and whether a member can take a write.
+"""Finds the member in which to create an object, by the aggregate's `create` rules, and checks that it can do so.
 
-A member may lack the resource, or have it in another version or as another kind. Its own answer would be a bare 404
+A member may lack the resource, or have it in another version or as another kind. The member's own answer would be a 404
 that names neither the cluster nor the reason.
 """
 
@@ -48,7 +48,7 @@ def follows_label(rule: CreateRule) -> bool:
 
 
 def member_of(rule: CreateRule, aggregate: Aggregate) -> str:
-    """Return the cluster of a rule that does not follow the label. Raises StatusError (405) for a missing primary."""
+    """Return the cluster that a rule names. Raises StatusError (405) if it names the primary and there is none."""
     if rule.to != TO_PRIMARY:
         return rule.to
     if aggregate.primary is None:
@@ -71,8 +71,8 @@ def labelled_member(label: str | None, members: Sequence[str], resource: APIReso
 
 
 def no_label_followed(gvr: GroupVersionResource) -> StatusError:
-    """Return the refusal (405) if a rule follows the label of an uncached resource: bodies of such requests are not
-    read.
+    """Return the refusal (405) for a rule that follows the label, if the resource is uncached: the proxy does not read
+    the bodies of such requests.
     """
     return StatusError(
         405,
@@ -113,7 +113,8 @@ async def check_other_versions(request: AggregatedRequest, view: View, namespace
     """Raise StatusError (405) if no member has the object in this version, but a member that serves another version has
     the object.
 
-    The members are asked with the user's identity, so the answer reveals only what they would. 503 if one is silent.
+    The members are asked with the user's identity, so the error reveals only what they would reveal. Raises StatusError
+    (503) if one of them does not answer.
     """
     versions = {
         member: found.other_version

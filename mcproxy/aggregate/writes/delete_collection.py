@@ -227,7 +227,7 @@ class DeleteCollection:
         respond(self._request, 200, json.dumps(body, separators=(",", ":")).encode() + b"\n", self._left_out())
 
     def _fail(self, results: Mapping[str, MemberResponse | StatusError], failed: Sequence[str]) -> None:
-        """Answer with the result of each member, or with the common refusal if all members refuse alike."""
+        """Answer with the result of each member, or with a single refusal if all members refuse in the same way."""
         if len(failed) == len(results) and len({code_of(each) for each in results.values()}) == 1:
             hand_back(self._request, results[failed[0]], more=self._left_out())
             return
@@ -286,7 +286,7 @@ class DeleteCollection:
 
 
 def _paged(target: bytes, limit: int, token: str) -> bytes:
-    """Return a target with these `limit` (0: none) and `continue`."""
+    """Return a target with the given `limit` (0: none) and `continue` parameters."""
     path, _, query = edit_query(target, {"limit": None, "continue": None}).partition(b"?")
     more = [
         (b"limit=%d" % limit) if limit > 0 else b"",

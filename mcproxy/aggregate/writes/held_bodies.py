@@ -31,8 +31,8 @@ TOTAL = 64 * 1024 * 1024
 SHARE = 16 * 1024 * 1024
 """Maximum bytes of held bodies of one user."""
 RESERVED = 64 * 1024
-"""Minimum bytes that are counted for an arriving body, if it can become that long. Otherwise very many bodies could
-begin at once, and each would exceed the limits by one read.
+"""Minimum bytes that are counted for an arriving body, if the body can become that long. Otherwise very many bodies
+could begin at the same time, and each would exceed the limits by the size of one read.
 """
 PATIENCE = 5.0
 """Maximum seconds for which a body waits for free memory."""
@@ -51,7 +51,7 @@ class BodyBuffers:
         self._limits = total, share
         self._total = 0
         self._by_user: dict[str, int] = {}
-        # The `resume` functions of waiting bodies in order of arrival; those that were partly read go first.
+        # The `resume` functions of waiting bodies in order of arrival; bodies that were partly read come first.
         self._begun: dict[HeldBody, Callable[[], None]] = {}
         self._unread: dict[HeldBody, Callable[[], None]] = {}
 
@@ -61,7 +61,7 @@ class BodyBuffers:
 
     @property
     def total(self) -> int:
-        """Bytes that are held."""
+        """The number of held bytes of all users."""
         return self._total
 
     def add(self, user: str, size: int) -> None:
@@ -103,7 +103,7 @@ class BodyBuffers:
         self._unread.pop(body, None)
 
     def refusal(self, user: str) -> StatusError:
-        """Return the refusal for a body for which there was no room."""
+        """Return the refusal for a body that did not fit into the limits."""
         if self._by_user.get(user, 0) >= self._limits[1]:
             return retry_after(
                 429, "too many bodies of this user's requests are being read, please try again later", _RETRY_AFTER
@@ -243,7 +243,7 @@ class HeldBody:
         """Do nothing: the response is written at once, and the transport buffers it."""
 
     def resume_response(self) -> None:
-        """As `pause_response`."""
+        """Do nothing, for the same reason as `pause_response`."""
 
     def end_gracefully(self) -> None:
         """Do nothing: a short request ends soon by itself."""

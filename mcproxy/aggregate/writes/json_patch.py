@@ -46,7 +46,7 @@ def edit_json_patch(body: bytes, member: str, edit: MetadataEdit, *, bare: Colle
         editor = _Editor(member, edit, set(bare))
         operations = [each for text in texts for each in (editor.edited(text) if concerned(text) else (text,))]
     except msgspec.ValidationError:
-        return body  # no array
+        return body  # the body is not a JSON array
     except MalformedJSON:
         raise
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
@@ -91,7 +91,7 @@ class _Editor:
         if kind in ("add", "replace") and self._is_label_entry(path):
             return []
         if kind == "remove" and self._is_map(path):
-            # The client has seen a map that the member's object lacks, since it has no keys of its own.
+            # The client has seen a map that the member's object lacks, since the map has only the aggregate's key.
             self._bare.discard(path[1])
             return [_text({"op": "add", "path": operation.path, "value": {}})]
         if kind not in _VALUED or not bytes(operation.value):
@@ -113,7 +113,7 @@ class _Editor:
     def _mark(self, text: bytes, kind: str, operation: _Operation) -> list[bytes]:
         """Return the operations that replace an operation on the label or the annotation itself."""
         if kind == "test" and _string(operation.value) != self._member:
-            return [text]  # the member lacks it, too, so the test fails there with the usual answer
+            return [text]  # the member's object lacks the label, too, so the test fails there with the usual answer
         return [] if kind in (*_VALUED, "remove") else [text]
 
     def _containers(self, kind: str, path: Path) -> list[bytes]:
@@ -122,7 +122,7 @@ class _Editor:
             return []
         self._bare.discard(path[1])
         pointer = f"/metadata/{path[1]}"
-        # The test fails if another client has created the map in between: adding it would then remove its keys.
+        # The test fails if another client has created the map meanwhile: adding the map would then remove its keys.
         return [
             _text({"op": "test", "path": pointer, "value": None}),
             _text({"op": "add", "path": pointer, "value": {}}),
@@ -151,7 +151,7 @@ class _Editor:
             after = self._without_labels(after, path)
         if self._is_map(path):
             self._bare.discard(path[1])
-            if kind == "replace":  # of a map that may be missing in the member's object
+            if kind == "replace":  # the map may be missing in the member's object
                 return b'{"op":"add","path":%b,"value":%b}' % (json_edit.quoted(operation.path).encode(), after)
         return text if after == before else text[: value.value] + after + text[value.end :]
 

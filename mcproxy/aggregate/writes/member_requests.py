@@ -34,7 +34,7 @@ _FOR_READERS = frozenset({b"warning", b"x-kubernetes-pf-flowschema-uid", b"x-kub
 _MAX_PASSED_BACK = 100
 """Maximum number of fields of one response that are passed back, since a member can send very many."""
 _MAX_STATUS = 64 * 1024  # maximum bytes of a failure's body that are read
-_MAX_TEXT = 300  # maximum characters of it that are shown if it is not a Status
+_MAX_TEXT = 300  # maximum characters of that body that are shown if it is not a Status
 _PATH_SAFE = ":@!$&'()*+,;=~"  # RFC 3986 3.3; names can contain them (RBAC names have colons)
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
@@ -45,10 +45,11 @@ def client_fields(request: AggregatedRequest) -> list[Header]:
 
 
 def accepted(request: AggregatedRequest, *, protobuf: bool) -> bytes:
-    """Return the Accept field for members: the client's JSON types, in their order.
+    """Return the Accept field for members: the client's JSON media types, in the client's order.
 
-    If the client prefers YAML, it is only JSON, which is then converted to YAML. Without JSON and YAML, it is protobuf
-    if the client accepts it and `protobuf` is True. Raises StatusError (406).
+    If the client prefers YAML, the field is only JSON, and the answer is converted to YAML. If the client accepts
+    neither JSON nor YAML, the field is protobuf, if the client accepts that and `protobuf` is True. Else raises
+    StatusError (406).
     """
     text = _accept(request)
     if not text.strip() or prefers_yaml(request):
@@ -148,7 +149,7 @@ def hand_back(
 def respond(
     request: AggregatedRequest, status: int, body: bytes, more: Sequence[Header] = (), media_type: bytes = JSON.encode()
 ) -> None:
-    """Answer the client with a body made here."""
+    """Answer the client with a body that the proxy has made."""
     fields = [(b"Content-Type", media_type), *more]
     request.exchange.answer(status, request.own_fields(warnings.block(fields)), body)
 
@@ -160,9 +161,10 @@ def warnings_of(answers: Sequence[MemberResponse]) -> list[Header]:
 
 
 def edit_query(target: bytes, changes: dict[str, str | None]) -> bytes:
-    """Return a target with query parameters replaced, or removed where the value is None. Missing ones are not added.
+    """Return a target with query parameters replaced, or removed where the value is None. Missing parameters are not
+    added.
 
-    A repeated parameter, or one in a form that Go drops, is changed wherever a server could read it.
+    A repeated parameter, or a parameter in a form that Go ignores, is changed wherever another server could read it.
     """
     path, question, query = target.partition(b"?")
     if not question:
@@ -212,8 +214,8 @@ def _text(requirement: Requirement) -> str:
 #
 # Rewrites a member's answer to a write for the client. Pure.
 #
-# An object carries the cluster's label and annotation, and a resource version of the aggregate. A Status stays as it
-# is.
+# For the client, an object gets the cluster's label and annotation, and a resource version of the aggregate. A Status
+# stays unchanged.
 
 
 _MAX_DIGITS = 20
@@ -294,7 +296,7 @@ def _read_protobuf(body: bytes) -> WrittenObject:
     kind = protobuf.envelope(body).kind
     if kind == "Status":
         return WrittenObject("Status")
-    # The fields that show whether the object stays are not read: wait for the version.
+    # The fields that show whether the object stays are not decoded from protobuf, so wait for the version.
     return WrittenObject(kind, version=version_number(protobuf.metadata_of(body)[1]), stays=True)
 
 

@@ -142,7 +142,7 @@ class ObjectWrite:
         )
 
     async def _require(self, target: str | None = None) -> None:
-        """Leave out the members that do not allow the request. Raises StatusError if none does."""
+        """Leave out the members that do not allow the request. Raises StatusError if no member allows it."""
         members = [member.name for member in self._view.members if member.covers(self._namespace)]
         members += [name for name, _ in self._view.differing(self._namespace)]
         try:
@@ -207,7 +207,7 @@ class ObjectWrite:
         await self._answer(found.member, response, body, found.cached, before)
 
     def _check_label(self, found: Owner, label: ClusterLabel) -> None:
-        """Warn that a label is not followed. Raises StatusError (409) if the client certainly meant its member."""
+        """Warn that the label chooses no member. Raises StatusError (409) if the client certainly meant its member."""
         name = label.value
         if name is None or name == found.name or self._method == b"DELETE" or self._part(name) is None:
             return
@@ -227,7 +227,7 @@ class ObjectWrite:
         object but not the right to read it.
         """
         if len(self._view.layout) == 1:
-            return  # the object was not looked up
+            return  # the member was chosen without a look-up of the object
         absent = await lookup.may_see(found)
         if absent is None:
             return
@@ -236,7 +236,7 @@ class ObjectWrite:
             wanted = required_attributes(request.info, request.target)[0]
             if not message_of(response).startswith(forbidden(request.user_for(found.name), wanted).message):
                 return
-        raise absent.refusal  # without the warnings, which would show that the object exists
+        raise absent.refusal  # without warnings, which would show that the object exists
 
     async def _check_other_versions(self, found: Absent) -> None:
         if not found.forbidden:
@@ -286,7 +286,7 @@ class ObjectWrite:
                 self._warnings.append(warnings.warning(text))
         await self._rights.check(name)
         member = self._part(name)
-        if member is None:  # a rule can name a cluster where the resource is not in scope
+        if member is None:  # a rule can name a cluster in which the resource is out of scope
             await self._check_target(rule, name)
             data = without_marks(body.data, body.content_type, name)
             response = await self._send_to(name, accept, data, self._request.target)
@@ -302,8 +302,9 @@ class ObjectWrite:
         )
 
     async def _rediscover(self, name: str | None) -> None:
-        """Check whether the resource was installed since in the member that has to create an object; without the check,
-        the member would get the object as the client sent it. Raises StatusError (503) if the member cannot be asked.
+        """Check whether the resource has meanwhile been installed in the member that has to create the object. Without
+        this check, the member would get the object as the client sent it. Raises StatusError (503) if the member cannot
+        be asked.
         """
         absent = [
             each.member for each in self._view.state.absent if each.member.name == name and each.covers(self._namespace)
@@ -364,7 +365,7 @@ class ObjectWrite:
         cached: CachedObject | None,
         before: int = 0,
     ) -> None:
-        """Pass a member's answer back when the cache shows the written state.
+        """Wait until the cache has the written state, then pass the member's answer back.
 
         `cached` is the cached object, and `before` the cache's version, at the time when the request was sent.
         """

@@ -1,9 +1,9 @@
 """Finds the member that owns an object: in the caches, else by asking the members with the user's identity.
 
 Only members that allow the request are asked (`WriteRights`): for this user the object does not exist in the others. If
-a member allows the write but not a get, its cache decides, as soon as it has the present state. If several members have
-the object, the owner is the member that the aggregate's `conflicts` name, else the member that the client names by its
-label. A member is never chosen because another one is unavailable.
+a member allows the write but not a get, the member's cache decides, after it has reached the present state. If several
+members have the object, the owner is the member that the aggregate's `conflicts` name, else the member that the client
+names by the label in the body. A member is never chosen because another one is unavailable.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Fresh = Callable[["View", Sequence[str], str], Awaitable["Readable"]]
 """Waits until members' caches for a namespace have the present state (`FreshnessWaiter.current`)."""
 
 LOOKUP_TIMEOUT = 3.0
-"""Maximum seconds that a request waits for members' answers whether they have an object."""
+"""Maximum seconds that a request waits for members to answer whether they have an object."""
 _SHOWN = 3  # maximum number of paths in a message
 _NOT_THERE = (401, 403, 404)
 """Statuses of members that lack the object, or do not show it to the user."""
@@ -101,15 +101,15 @@ class OwnerLookup:
         self._name = name
         self._rights = rights
         self._fresh = fresh
-        self._only = False  # the client has named the member
+        self._only = False  # whether the client has named the member
 
     @property
     def subject(self) -> str:
-        """The object as messages name it: `deployments.apps "web"`."""
+        """The object's name in messages: `deployments.apps "web"`."""
         return f'{qualified(self._gvr.group, self._gvr.resource)} "{self._name}"'
 
     def not_found(self) -> StatusError:
-        """Return the 404 of a kube-apiserver."""
+        """Return the 404 that a kube-apiserver sends for a missing object."""
         return not_found(self._gvr.group, self._gvr.resource, self._name)
 
     async def find_owner(self, label: ClusterLabel = NO_LABEL, *, ask_only_one: bool = False) -> Owner | Absent:
@@ -143,13 +143,13 @@ class OwnerLookup:
         if len(owners) == 1:
             return owners[0]
         if len(self._view.layout) == 1 and not ask_only_one and members:
-            return Owner(members[0], None)  # its answer is the answer
+            return Owner(members[0], None)  # the client gets this member's answer, also if the object is missing
         asked = [owner.member for owner in owners] or members
         return await self._ask(asked, label, wanted, chosen, cached=bool(owners))
 
     def _chosen(self, covering: Sequence[MemberView]) -> str | None:
         """Return the member that a rule of `conflicts` names, if the rule applies to this user. Raises StatusError
-        (503) if this is unknown: the request may refer to that member's object.
+        (503) if it is unknown whether the rule applies, since the request may refer to that member's object.
         """
         chosen = self._view.conflicts.chosen(self._namespace)
         if chosen is None or chosen in self._request.members:
@@ -183,7 +183,7 @@ class OwnerLookup:
         return self._absent(members, found)
 
     def check_reachable(self, owner: Owner) -> None:
-        """Raise StatusError (503) for an unavailable owner, with the message for an object of unknown existence."""
+        """Raise StatusError (503) for an unavailable owner, with the same message as if the object might not exist."""
         if len(self._view.layout) > 1 and owner.member.member.unavailable_since is not None:
             raise not_known(self.subject, owner.name, NOT_REACHED)
 
@@ -206,7 +206,7 @@ class OwnerLookup:
         return None
 
     def _may_have(self, chosen: str) -> bool:
-        """Whether the member of a rule has or may have the object."""
+        """Whether `chosen`, the member that a rule names, has or may have the object."""
         member = self._view.member(chosen)
         if member is None:
             return chosen in self._view.unasked(self._namespace)
@@ -215,7 +215,7 @@ class OwnerLookup:
         return self._cached(member) is not None or not member.synced or member.unavailable_since is not None
 
     async def _has(self, chosen: str) -> bool:
-        """Ask the member of a rule for the object. Raises StatusError (503) if the answer is inconclusive."""
+        """Ask the member `chosen` for the object. Raises StatusError (503) if the answer leaves its existence open."""
         (answer,) = await self._answers_or_cache([chosen])
         if not is_success(answer) and code_of(answer) not in _NOT_THERE:
             raise self._not_known(chosen, message_of(answer))
@@ -263,7 +263,7 @@ class OwnerLookup:
     def _not_known(self, member: str, why: str) -> StatusError:
         found = self._view.member(member)
         if found is not None and found.member.unavailable_since is not None:
-            why = NOT_REACHED  # the same message for every way in which this is noticed
+            why = NOT_REACHED  # the same message, however the proxy notices that the member is unavailable
         return not_known(self.subject, member, why)
 
     async def _answers_or_cache(self, members: Sequence[str]) -> list[MemberResponse | StatusError]:
@@ -310,12 +310,12 @@ class OwnerLookup:
                 missing = True
             elif code in (401, 403):
                 refused.append(member.name)
-            else:  # its last known state can lack newer objects
+            else:  # the cache does not decide either, since it can lack newer objects
                 raise self._not_known(member.name, message_of(answer))
         if not self._only:
             check_absent(self.subject, self._view, self._namespace, self._request.left_out, ())
         if refused and not missing:
-            # The message is that of a member that has the object, so that it does not reveal which member has it.
+            # The message is the one that a member with the object sends, so that it does not reveal who has the object.
             user = self._request.user_for(refused[0])
             refusal = forbidden(user, required_attributes(self._request.info, self._request.target)[0])
             return Absent(refusal, True)

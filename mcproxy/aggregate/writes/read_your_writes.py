@@ -19,7 +19,7 @@ Test = Callable[["CachedObject | None"], bool]
 T = TypeVar("T")
 
 TIMEOUT = 3.0
-"""Maximum seconds of the wait; then the write is answered anyway, since it was done."""
+"""Maximum seconds of the wait. After that, the client gets the answer anyway, since the member has done the write."""
 
 
 class _Pending:
@@ -73,8 +73,8 @@ class _Pending:
 
 
 async def until_version(stores: Sequence[Store], version: int, timeout: float = TIMEOUT) -> bool:
-    """Wait until the stores have seen the version of a written object; return whether they have. Stores that are not
-    followed are skipped. Until then, reads after the write do not use a presumed version (`Store.owe`).
+    """Wait until the stores have seen the version of a written object. Return False if one has not after `timeout`
+    seconds, or is unavailable. Reads do not use a presumed version until a store has seen it (`Store.expect_version`).
     """
     for store in stores:
         store.expect_version(version)
@@ -87,7 +87,7 @@ async def until_version(stores: Sequence[Store], version: int, timeout: float = 
 async def until_gone(
     stores: Sequence[Store], objects: Mapping[Key, str], clock: IReactorTime, timeout: float = TIMEOUT
 ) -> bool:
-    """Wait until the stores no longer have objects with these uids, or show that they are marked as deleted.
+    """Wait until the stores no longer have objects with these uids, or until these objects are marked as deleted.
 
     `objects` has the uid by key; "" is any object of that name. Returns whether this happened in time.
     """

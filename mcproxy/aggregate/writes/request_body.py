@@ -59,7 +59,7 @@ class RequestBody:
     __slots__ = ("_is_json", "_json", "content_type", "data", "media_type")
 
     def __init__(self, data: bytes, content_type: bytes | None) -> None:
-        """`content_type` is the header's value; without it, a kube-apiserver treats the body as JSON.
+        """`content_type` is the value of Content-Type; without this header, a kube-apiserver treats the body as JSON.
 
         Raises StatusError: 415 for CBOR, which cannot be edited here (the member refuses other unknown types), 400 for
         JSON that is nested more than 100 levels deep.
@@ -95,7 +95,7 @@ class RequestBody:
         except json_edit.JSONLimitExceeded as error:
             raise _refused(error) from None
         except json_edit.MalformedJSON:
-            return None  # a member will say what is wrong with it
+            return None  # the body is malformed; the member's answer will describe the error
         except protobuf.MalformedProtobuf as error:
             raise _malformed(error) from None
         return label or None
@@ -155,7 +155,7 @@ class RequestBody:
         except json_edit.JSONLimitExceeded as error:
             raise _refused(error) from None
         except json_edit.MalformedJSON:
-            pass  # a member will say what is wrong with it
+            pass  # the body is malformed; the member's answer will describe the error
         except protobuf.MalformedProtobuf as error:
             raise _malformed(error) from None
         return self.data
@@ -253,7 +253,7 @@ def bare_maps(cached: CachedObject | None) -> tuple[str, ...]:
     if cached is None:
         return ()
     found = ["labels"] if cached.labels.keys() == {CLUSTER_LABEL} else []
-    # The decoder writes this text for an object without annotations of its own.
+    # The cache's decoder writes this text for an object that has no annotations of its own.
     if b'"annotations":{"%b":"' % CLUSTER_ANNOTATION.encode() in cached.head + cached.tail and _annotations(
         cached.metadata_json(b"0")
     ) == [CLUSTER_ANNOTATION]:
@@ -262,7 +262,7 @@ def bare_maps(cached: CachedObject | None) -> tuple[str, ...]:
 
 
 def _annotations(metadata: bytes) -> list[str]:
-    """Return the names of the annotations in metadata; none if there are too many to check."""
+    """Return the names of the annotations in metadata; an empty list if there are too many to check."""
     try:
         for member in json_edit.members(metadata):
             if member.name == "annotations":

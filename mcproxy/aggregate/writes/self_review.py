@@ -63,7 +63,7 @@ async def who_am_i(request: AggregatedRequest, clusters: Sequence[str], held: He
         raise StatusError(404, "the server could not find the requested resource", details={})
     data = await held.read(request.exchange)
     if clusters and not _is_review(data, request):
-        # Let a cluster answer what is wrong with the body.
+        # Send the body to a cluster, whose answer describes the error in it.
         (answer,) = await _send(request, clusters[:1], data)
         if not is_success(answer):
             hand_back(request, answer)
@@ -86,7 +86,7 @@ async def who_am_i(request: AggregatedRequest, clusters: Sequence[str], held: He
 
 
 def _user(request: AggregatedRequest, clusters: Sequence[str]) -> UserInfo:
-    """Return the user with all groups; clusters other than the user's own do not get that cluster's groups."""
+    """Return the user's identity with the most groups: only the user's own cluster gets the groups that it grants."""
     known: list[UserInfo] = []
     refusal: StatusError | None = None
     for cluster in clusters:
@@ -100,7 +100,7 @@ def _user(request: AggregatedRequest, clusters: Sequence[str]) -> UserInfo:
 
 
 async def access_review(request: AggregatedRequest, clusters: Sequence[str], held: HeldBody) -> None:
-    """Answer a SelfSubjectAccessReview with the first answer that allows. Raises StatusError."""
+    """Answer a SelfSubjectAccessReview with the first cluster's answer that allows the request. Raises StatusError."""
     answers = await _ask(request, clusters, held)
     good = [answer for answer in answers if is_success(answer) and not isinstance(answer, StatusError)]
     allowing = [answer for answer in good if _allows(answer)]
@@ -121,7 +121,7 @@ async def rules_review(request: AggregatedRequest, clusters: Sequence[str], held
     merged: dict[str, Any] = good[0][1]
     statuses = [status for _, review in good if isinstance(status := review.get("status"), dict)]
     union: dict[str, Any] = {name: _union([status.get(name) for status in statuses]) for name in _LISTS}
-    # A cluster that was not asked may have more rules.
+    # The result is incomplete if a cluster was not asked, since it may have more rules.
     union["incomplete"] = len(good) < len(answers) or any(status.get("incomplete") is True for status in statuses)
     errors = [error for status in statuses if isinstance(error := status.get("evaluationError"), str) and error]
     if errors:
@@ -191,7 +191,7 @@ def _object(answer: MemberResponse) -> dict[str, Any] | None:
     if media_type(answer) != JSON:
         return None
     try:
-        refuse_deep(answer.body)  # it is encoded again
+        refuse_deep(answer.body)  # the body is encoded again below, which fails if it is nested too deeply
         found = _VALUE.decode(answer.body)
     except (ValueError, RecursionError):  # msgspec's errors and UTF-8 errors are ValueErrors
         return None

@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 
 
 MEMBER_TIMEOUT = 10.0
-"""Maximum seconds for the answer of each member; then a silent member is left out."""
+"""Maximum seconds for the answer of each member. After that, the member is left out."""
 _RETRY_AFTER = 1  # second
 
 MemberNamespaces = Sequence[tuple[str, Sequence[str]]]
-"""The members that have the resource in scope, each with the namespaces in scope; "" is all of them."""
+"""The members that have the resource in scope, each with the namespaces in scope; "" is all namespaces."""
 Answered = Sequence[tuple[str, "MemberResponse | StatusError"]]
 
 
@@ -227,9 +227,9 @@ def _lists(found: Answered) -> tuple[Answered, list[MemberList]]:
 
 
 def raise_failure(request: AggregatedRequest, found: Answered, missing: StatusError | None) -> None:
-    """Answer if no member succeeded: with `missing` if all lack the object, else with the first other failure.
+    """Answer if no member succeeded: with `missing` if all members lack the object, else with the first other failure.
 
-    Raises StatusError, or hands back a member's own answer.
+    Raises StatusError, or passes a member's own answer to the client.
     """
     failed = [answer for _, answer in found if code_of(answer) != 404]
     if missing is not None and any(code_of(answer) == 404 for _, answer in found):
@@ -242,9 +242,9 @@ def raise_failure(request: AggregatedRequest, found: Answered, missing: StatusEr
 
 # -- merged lists ---------------------------------------------------------------------------------------------
 #
-# Merges the lists that members answered to one request: lists of objects, or Tables.
+# Merges the lists (of objects, or Tables) with which members answered one request.
 #
-# It is for resources that are not read from caches. Of the members' items, only label, annotation and version change.
+# This is for resources that are not read from caches. In the members' items, only label, annotation and version change.
 
 
 VersionOf = Callable[[str, str], str]
@@ -336,8 +336,8 @@ class MemberList:
 
 
 def keep_one(lists: Sequence[MemberList], conflicts: Conflicts) -> None:
-    """Remove the objects that rules of `conflicts` hide from `lists`, which are in member order. Of a name that several
-    members have, only the object of the chosen member, or of the first one, stays.
+    """Remove the objects that rules of `conflicts` hide from `lists`, which are in member order. If several members
+    have an object of the same name, only the object of the chosen member stays, else that of the first member.
 
     Rows without an object have no name, so they stay. Raises StatusError (502).
     """
@@ -369,7 +369,7 @@ async def merged_list(
 
     `resource_version` and the continue `token` are those of the result, "" for none. Either all lists are Tables or
     none is. A long list takes several turns of the reactor. An item that cannot be edited is left out and counted by
-    member in `unreadable`; if that is None, such an item raises StatusError (502).
+    member in `unreadable`; if `unreadable` is None, such an item raises StatusError (502).
     """
     first = lists[0]
     columns = b""

@@ -41,7 +41,7 @@ _NEGOTIATED = frozenset({b"accept", b"content-type"})
 
 
 class WriteHandler:
-    """Sends requests to one aggregate to its members, if they are not answered from caches."""
+    """Handles the requests to one aggregate that are not answered from caches, by sending them to its members."""
 
     def __init__(
         self,
@@ -53,10 +53,10 @@ class WriteHandler:
         bodies: BodyBuffers,
         clusters: Mapping[str, Member] = MappingProxyType({}),
     ) -> None:
-        """`in_thread` runs YAML conversions, `decisions` asks members for users' rights, `fresh` waits for caches, and
-        `bodies` holds all bodies.
+        """`in_thread` runs YAML conversions, `decisions` reviews users' rights in the members, `fresh` waits until
+        caches have the present state, and `bodies` buffers all request bodies.
 
-        `clusters` are those by name whose discovery is followed, primaries among them; they may change.
+        `clusters` are the clusters whose discovery is followed, by name; they include primaries, and can change.
         """
         self._views = views
         self._clock = clock
@@ -105,7 +105,7 @@ class WriteHandler:
         await answer_in_yaml(request, self._in_thread, answer)
 
     async def self_review(self, request: AggregatedRequest) -> None:
-        """Answer a user's review about themselves. Raises StatusError."""
+        """Answer a user's review of the user's own identity or rights. Raises StatusError."""
         await answer_in_yaml(request, self._in_thread, self._self_review)
 
     async def _self_review(self, request: AggregatedRequest) -> None:
@@ -194,7 +194,7 @@ class WriteHandler:
 
 
 def _has_object(request: AggregatedRequest) -> bool:
-    """Whether the body is an object or a patch of an object, and not that of a subresource."""
+    """Whether the body is an object or a patch of an object, and does not belong to a subresource."""
     info = request.info
     return info.verb in _OF_OBJECTS and not info.subresource and request.head.upgrade is None
 
@@ -205,7 +205,7 @@ async def _read_bare(request: AggregatedRequest, held: HeldBody, cluster: str) -
 
 
 def _user(request: AggregatedRequest) -> str:
-    """Return the user name by which held bodies are counted: the user's name in the first member."""
+    """Return the user name by which held bodies are counted: the name in the first member that knows the user, else ""."""
     for member in request.members:
         try:
             return request.user_for(member).name
@@ -218,9 +218,9 @@ def _user(request: AggregatedRequest) -> str:
 #
 # Converts JSON answers to YAML for requests that are sent to members or answered here.
 #
-# Members are asked for JSON, in which the cluster's marks and versions are edited. For a client that prefers YAML, a
-# thread converts the complete answer. An answer longer than the limit for lists in YAML stays JSON, with that
-# Content-Type: the write has been done, and a refusal would claim the opposite.
+# Members get requests for JSON, in which the proxy edits the cluster's label and annotation and the versions. For a
+# client that prefers YAML, a thread converts the complete answer. An answer longer than the limit for lists in YAML
+# stays JSON, with that Content-Type: the write has been done, and a refusal would claim the opposite.
 
 
 _JSON_TYPE = re.compile(rb"(?mi)^content-type: *" + JSON.encode() + rb"[^\r\n]*")
