@@ -1,8 +1,9 @@
 """Names the modules that the compiled build compiles (native.py), and why others are interpreted.
 
-What a request passes is compiled. A class of these modules cannot have two native base classes, and an interpreted
-class that derives from one needs `allow_interpreted_subclasses` there, so a family of classes is compiled as a whole.
-docs/architecture.md, "One source, two builds", says how a module stays compilable.
+What a request passes is compiled, and so are an aggregate's loops over objects. A class of these modules cannot have
+two native base classes, and an interpreted class that derives from one needs `allow_interpreted_subclasses` there, so a
+family of classes is compiled as a whole. docs/architecture.md, "One source, two builds", says how a module stays
+compilable.
 """
 
 from __future__ import annotations
@@ -46,10 +47,17 @@ NAMED: Mapping[str, str] = {
 }
 """By package: those of its modules that are compiled."""
 
+_MSGSPEC = "msgspec reads annotations at run time, and compiled code has none"
+
 INTERPRETED: Mapping[str, str] = {
     "dispatch/flow_controller": "its futures are awaited by interpreted code at once: compiled, each wait costs more",
     "net/reactor": "Twisted's reactor calls and overrides it, method by method",
-    "observe/record": "msgspec reads annotations at run time, and compiled code has none",
+    "aggregate/cache/cached_object": _MSGSPEC,
+    "aggregate/cache/wire_types": _MSGSPEC,
+    "aggregate/encoding/column_definitions": _MSGSPEC,
+    "aggregate/reads/continue_token": _MSGSPEC,
+    "aggregate/resource_version/layout": _MSGSPEC,
+    "observe/record": _MSGSPEC,
     "upstream/endpoint": "a cluster has weak references to its former endpoints",
 }
 """Modules that a request passes and that are not compiled, with the reason."""

@@ -98,7 +98,7 @@ class MemberAuthorizer:
     async def again(
         self, request: AggregatedRequest, members: Sequence[str], info: RequestInfo
     ) -> tuple[tuple[str, ...], tuple[LeftOut, ...]]:
-        """Authorize an open watch again; the result is as in `allowed`. Raises StatusError (403) if all members refuse."""
+        """Authorize an open watch again; the result is as in `allowed`. Raises 403 if all members refuse."""
         attributes = attributes_of(info, request.target)._replace(verb="watch")
         answers = await self._answers(request, members, attributes)
         if members and all(answer.refusal is not None and not answer.undecided for answer in answers.values()):
@@ -305,7 +305,7 @@ class WriteRights:
         )
 
     async def check(self, cluster: str) -> None:
-        """Raise StatusError if the cluster does not allow the request. A cluster that has not been asked is asked now."""
+        """Raise StatusError if the cluster does not allow the request; ask the cluster if it was not asked before."""
         if cluster not in self._answers:
             await self._ask((cluster,))
         refusal = self.refusal(cluster)

@@ -91,7 +91,7 @@ class AggregatedRequest(Protocol):
         """Return the user's identity for `member`. Raises StatusError (403) if the member does not know the user."""
 
     def user_at(self, cluster: str) -> UserInfo:
-        """Return the user's identity for any cluster. Raises StatusError (403) if the cluster does not know the user."""
+        """Return the user's identity for any cluster. Raises StatusError (403) if it does not know the user."""
 
     def own_fields(self, more: bytes = b"", *, cache_control: bytes = b"no-cache, private") -> bytes:
         """Return header fields for the proxy's own response, as a block: Audit-Id, Cache-Control, `more`, Date, CORS.
@@ -141,4 +141,4 @@ class AggregateHandler(Protocol):
     """The handler of the requests to one aggregate."""
 
     def handle(self, request: AggregatedRequest) -> Coroutine[Deferred[Any], Any, None]:
-        """Answer a request, or start its answer (a watch). Raises StatusError, which the caller sends as the response."""
+        """Answer a request, or start its answer (a watch). Raises StatusError, which the caller sends."""

@@ -218,7 +218,7 @@ def _split(chunk: Chunk) -> list[Chunk]:
 
 
 def fingerprint_part(item: CachedObject) -> int:
-    """Return the number that an object adds to a sequence's fingerprint; each version of an object has another number."""
+    """Return the number that an object adds to a sequence's fingerprint; each of its versions has another number."""
     return (crc32(f"{item.namespace}/{item.name}\0{item.uid}".encode("utf-8", "surrogatepass")) + 1) * item.version
 
 

@@ -91,7 +91,7 @@ class Lister:
                 yield state, selection.filter(batch) if selection else batch
 
     def _is_whole(self, state: StoreState) -> bool:
-        """Whether the list covers all objects of a state, before selectors: the page has no start, namespace or name."""
+        """Whether the list covers all objects of a state (before selectors): it has no start, namespace or name."""
         continued = self._start is not None and self._start.member == state.member.index
         return not (continued or self._namespace or self._selection.name)
 

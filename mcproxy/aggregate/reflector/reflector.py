@@ -94,7 +94,7 @@ class Reflector:
         self._failures = 0  # consecutive failures
 
     def start(self, uid: str = "") -> None:
-        """Begin to follow the collection; `uid` identifies the cluster of the objects restored from disk, "" if none."""
+        """Begin to follow the collection; `uid` identifies the cluster of objects restored from disk, "" if none."""
         self._uid = uid
         self._relist_needed = self.store.columns is None and any(
             item.cells is not None for item in self.store.snapshot()

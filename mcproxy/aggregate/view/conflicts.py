@@ -33,7 +33,7 @@ class Conflicts:
 
     @property
     def all_shown(self) -> tuple[str, ...]:
-        """The members whose object is the only shown one of its name by a rule, each once, in the order of the rules."""
+        """The members whose object a rule shows alone of its name, each member once, in the order of the rules."""
         return tuple(dict.fromkeys(self._member(rule) for rule in self.rules if rule.show is Show.ONE))
 
     def chosen(self, namespace: str) -> str | None:

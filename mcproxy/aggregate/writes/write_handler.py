@@ -205,7 +205,7 @@ async def _read_bare(request: AggregatedRequest, held: HeldBody, cluster: str) -
 
 
 def _user(request: AggregatedRequest) -> str:
-    """Return the user name by which held bodies are counted: the name in the first member that knows the user, else ""."""
+    """Return the user name by which held bodies are counted: that in the first member that knows the user, or ""."""
     for member in request.members:
         try:
             return request.user_for(member).name
