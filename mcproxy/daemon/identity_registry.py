@@ -85,7 +85,7 @@ class SubjectAccessReviewers:
 
     def constrained_grant(self, cluster: str) -> ConstrainedGrant:
         """Return the decision whether to send a cluster only the names of service accounts and nodes."""
-        return ConstrainedGrant(lambda: self._reviewer(cluster, TIMES, of_the_proxy=True))
+        return ConstrainedGrant(lambda: self._reviewer(cluster, TIMES, of_the_proxy=True), self._clock.seconds)
 
     def _reviewer(
         self, cluster: str, settings: model.SubjectAccessReview, *, of_the_proxy: bool

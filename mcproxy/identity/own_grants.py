@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from mcproxy.config import model
 from mcproxy.identity.authorization.access_review import NOBODY, Decision, ReviewUnavailable
 from mcproxy.identity.authorization.attributes import Attributes
-from mcproxy.kube.constrained_impersonation import ARBITRARY_NODE, GROUP, SERVICE_ACCOUNT, VERB, node_name, verb_of
+from mcproxy.kube.constrained_impersonation import ARBITRARY_NODE, GROUP, SERVICE_ACCOUNT, VERB, verb_of
+from mcproxy.kube.user import NODE_PREFIX
 from mcproxy.requests.coroutines import OrPending, settled
 
 if TYPE_CHECKING:
@@ -25,16 +26,21 @@ if TYPE_CHECKING:
 IN_FULL = Attributes(VERB, version="v1", resource="groups")
 _ACCOUNTS = Attributes(verb_of(SERVICE_ACCOUNT), GROUP, "v1", "serviceaccounts")
 _NODES = Attributes(verb_of(ARBITRARY_NODE), GROUP, "v1", "nodes")
+_KEPT = 1.0  # seconds
 
 
 class ConstrainedGrant:
-    """The decision for one cluster; `reviewer` returns the reviewer of the proxy's own rights, made only if needed."""
+    """The decision for one cluster, which is kept for a second: a look-up of its review costs each request more."""
 
-    __slots__ = ("_known", "_make_reviewer")
+    __slots__ = ("_decisions", "_known", "_make_reviewer", "_seconds", "_until")
 
-    def __init__(self, reviewer: Callable[[], Reviewer]) -> None:
+    def __init__(self, reviewer: Callable[[], Reviewer], seconds: Callable[[], float]) -> None:
+        """`reviewer` returns the reviewer of the proxy's own rights, made only if needed; `seconds` is a clock."""
         self._make_reviewer = reviewer
+        self._seconds = seconds
         self._known: Reviewer | None = None
+        self._decisions: dict[bool, bool] = {}  # whether to send only the name, by whether it is a node's
+        self._until = 0.0
 
     def _reviewer(self) -> Reviewer:
         reviewer = self._known
@@ -48,26 +54,39 @@ class ConstrainedGrant:
         The cluster reviews the proxy's rights if necessary. If it does not answer, the reviewer logs this, and the
         result is False.
         """
+        is_node = user_name.startswith(NODE_PREFIX)
+        now = self._seconds()
+        if now < self._until:
+            kept = self._decisions.get(is_node)
+            if kept is not None:
+                return kept
+        else:
+            self._decisions.clear()
+            self._until = now + _KEPT
+        found: bool | None = None
         decision = self._reviewer().decide(NOBODY, IN_FULL)
-        if isinstance(decision, Decision):  # the usual case: `known` would cost each request more than the look-up
+        if isinstance(decision, Decision):
             if decision.allowed:
-                return False
-            decision = self._reviewer().decide(NOBODY, _right(user_name))
-            if isinstance(decision, Decision):
-                return decision.allowed
+                found = False
+            else:
+                decision = self._reviewer().decide(NOBODY, _NODES if is_node else _ACCOUNTS)
+                if isinstance(decision, Decision):
+                    found = decision.allowed
+        if found is not None:
+            self._decisions[is_node] = found
+            return found
+        assert not isinstance(decision, Decision)
         decision.close()
-        return self._ask(user_name)
+        return self._ask(is_node)
 
-    async def _ask(self, user_name: str) -> bool:
+    async def _ask(self, is_node: bool) -> bool:
         try:
             in_full = await settled(self._reviewer().decide(NOBODY, IN_FULL))
-            return not in_full.allowed and (await settled(self._reviewer().decide(NOBODY, _right(user_name)))).allowed
+            if in_full.allowed:
+                return False
+            return (await settled(self._reviewer().decide(NOBODY, _NODES if is_node else _ACCOUNTS))).allowed
         except ReviewUnavailable:
             return False
-
-
-def _right(user_name: str) -> Attributes:
-    return _NODES if node_name(user_name) else _ACCOUNTS
 
 
 # Whether an API service learns that a user is in `system:masters`.

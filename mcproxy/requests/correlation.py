@@ -15,6 +15,7 @@ import re
 MAX_TRACESTATE = 1024
 """Maximum bytes of a `tracestate` that is passed on; W3C Trace Context requires at least 512."""
 _MOST_MEMBERS = 32  # maximum list members of a tracestate (W3C Trace Context 3.3.1.1)
+_IDS_AT_ONCE = 64  # Audit-IDs for which random bytes are read
 _MAX_TRACEPARENT = 128  # maximum bytes; a traceparent of version 00 has 55
 
 _NAMED = re.compile(rb"\n(audit-id|traceparent|tracestate|user-agent):([^\n]*)\r")
@@ -95,10 +96,30 @@ def audit_id_of(fields: bytes) -> bytes:
     return correlate(fields).audit_id or new_audit_id()
 
 
+class _AuditIds:
+    """Makes Audit-IDs from random bytes that are read for many at once: each read is a system call."""
+
+    __slots__ = ("_random", "_used")
+
+    def __init__(self) -> None:
+        self._random = ""
+        self._used = 0
+
+    def next(self) -> bytes:
+        start = self._used
+        if start >= len(self._random):
+            self._random, start = os.urandom(15 * _IDS_AT_ONCE).hex(), 0
+        self._used = start + 30
+        text = self._random[start : start + 30]
+        return f"{text[:8]}-{text[8:12]}-4{text[12:15]}-a{text[15:18]}-{text[18:]}".encode()
+
+
+_IDS = _AuditIds()
+
+
 def new_audit_id() -> bytes:
     """Return a new Audit-ID: a UUID of version 4 (120 of its bits are random)."""
-    text = os.urandom(15).hex()
-    return f"{text[:8]}-{text[8:12]}-4{text[12:15]}-a{text[15:18]}-{text[18:]}".encode()
+    return _IDS.next()
 
 
 def _context(parents: list[bytes], state: bytes) -> TraceContext | None:

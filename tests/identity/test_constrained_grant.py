@@ -14,6 +14,7 @@ from mcproxy.identity.own_grants import ConstrainedGrant
 from mcproxy.identity.upstream_identity_headers import UpstreamIdentityHeaders, named_alone
 from mcproxy.kube.user import UserInfo
 from mcproxy.requests.coroutines import OrPending, known, settled
+from tests.support.clock import Clock
 
 IDENTITY = model.UpstreamIdentity.IMPERSONATE
 ACCOUNT = UserInfo(
@@ -49,6 +50,10 @@ class Reviewer:
         return decision
 
 
+def grant_of(reviewer: Reviewer, clock: Clock | None = None) -> ConstrainedGrant:
+    return ConstrainedGrant(lambda: reviewer, (clock or Clock()).seconds)
+
+
 @pytest.mark.parametrize(
     ("granted", "account", "node"),
     [
@@ -66,8 +71,8 @@ class Reviewer:
 )
 def test_the_cluster_says_how_they_are_told(granted: tuple[str, ...], account: bool, node: bool) -> None:
     for name, expected in ((ACCOUNT.name, account), (NODE.name, node)):
-        assert known(ConstrainedGrant(lambda: Reviewer(*granted, known=True)).by_name(name)) is expected
-        grant = ConstrainedGrant(lambda: Reviewer(*granted))
+        assert known(grant_of(Reviewer(*granted, known=True)).by_name(name)) is expected
+        grant = grant_of(Reviewer(*granted))
         assert known(grant.by_name(name)) is None
         results: list[Any] = []
         Deferred.fromCoroutine(settled(grant.by_name(name))).addBoth(results.append)
@@ -76,9 +81,23 @@ def test_the_cluster_says_how_they_are_told(granted: tuple[str, ...], account: b
 
 def test_they_are_told_in_full_where_the_cluster_does_not_say() -> None:
     results: list[Any] = []
-    grant = ConstrainedGrant(lambda: Reviewer(ACCOUNTS, away=True))
+    grant = grant_of(Reviewer(ACCOUNTS, away=True))
     Deferred.fromCoroutine(settled(grant.by_name(ACCOUNT.name))).addBoth(results.append)
     assert results == [False]
+
+
+def test_a_decision_is_kept_for_a_second() -> None:
+    clock, reviewer = Clock(), Reviewer(ACCOUNTS, known=True)
+    grant = grant_of(reviewer, clock)
+    assert (grant.by_name(ACCOUNT.name), grant.by_name(NODE.name)) == (True, False)
+    reviewer.granted = (NODES,)
+    clock.advance(0.9)
+    assert (grant.by_name(ACCOUNT.name), grant.by_name(NODE.name)) == (True, False)
+    clock.advance(0.2)
+    assert (grant.by_name(ACCOUNT.name), grant.by_name(NODE.name)) == (False, True)
+    reviewer.known = False
+    clock.advance(1.1)
+    assert known(grant.by_name(ACCOUNT.name)) is None, "no decision is kept for longer than its review"
 
 
 def cluster(*extras: str, identity: model.UpstreamIdentity = IDENTITY) -> model.ClusterConfig:
@@ -87,7 +106,7 @@ def cluster(*extras: str, identity: model.UpstreamIdentity = IDENTITY) -> model.
 
 @pytest.mark.parametrize("extras", [(), ("scopes",), ("*",)])
 def test_the_name_alone(extras: tuple[str, ...]) -> None:
-    headers = UpstreamIdentityHeaders(cluster(*extras), ConstrainedGrant(Reviewer))
+    headers = UpstreamIdentityHeaders(cluster(*extras), grant_of(Reviewer()))
     for user in (ACCOUNT, NODE):
         alone = headers.alone(user)
         assert alone is not None
@@ -111,7 +130,17 @@ def test_who_would_be_another_user_by_the_name_alone(user: UserInfo) -> None:
     assert named_alone(cluster("scopes"), user) is None
 
 
+def test_the_form_of_a_user_is_kept_for_equal_users_alone() -> None:
+    headers = UpstreamIdentityHeaders(cluster("scopes"), grant_of(Reviewer()))
+    restricted = UserInfo(ACCOUNT.name, ACCOUNT.groups, "", (("scopes", ("user:info",)),))
+    for _ in range(2):
+        alone = headers.alone(ACCOUNT)
+        assert alone == UserInfo(ACCOUNT.name)
+        assert headers.alone(restricted) is None
+    assert headers.alone(UserInfo(ACCOUNT.name, ACCOUNT.groups, ACCOUNT.uid, ACCOUNT.extra)) is alone
+
+
 def test_other_identities_are_told_as_they_are() -> None:
     for identity in set(model.UpstreamIdentity) - {IDENTITY}:
-        headers = UpstreamIdentityHeaders(cluster(identity=identity), ConstrainedGrant(Reviewer))
+        headers = UpstreamIdentityHeaders(cluster(identity=identity), grant_of(Reviewer()))
         assert headers.alone(ACCOUNT) is None

@@ -56,6 +56,8 @@ _ORIGIN_FIELDS = (b"x-forwarded-", b"x-real-ip", b"forwarded")
 _STATUS_LINES = {
     b"HTTP/1.1 %d %b" % (status, reason): (status, reason) for status, reason in REASON_PHRASES.items() if status >= 200
 }
+#: Targets that llhttp accepts: a path and a query of characters of RFC 3986.
+_PLAIN_TARGET = re.compile(rb"/[A-Za-z0-9._~!$&'()*+,;=:@%/?-]*")
 _KEEP_ALIVE = re.compile(rb"(?i)(?:^|[,;\s])timeout\s*=\s*\"?([0-9]{1,6})(?![0-9])")
 _COMMON_OPTIONS = {option: frozenset({option}) for option in (b"keep-alive", b"close", b"upgrade")}
 
@@ -134,7 +136,8 @@ class RequestHeadParser:
         return head
 
     def _repeated(self, last: RequestHead, line: bytes, target: bytes) -> RequestHead:
-        _check_grammar(line + b"\r\n\r\n")
+        if _PLAIN_TARGET.fullmatch(target) is None:
+            _check_grammar(line + b"\r\n\r\n")
         check_target_length(target, self._max_target)
         head = RequestHead()
         head.method = last.method

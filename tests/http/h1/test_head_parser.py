@@ -469,6 +469,14 @@ def test_connection_that_repeats_its_fields_is_parsed_as_one_that_does_not(
         assert outcome(parser.parse, raw) == outcome(lambda raw: parse_request_head(raw, 90, 20), raw)
 
 
+@given(st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), max_size=12))
+def test_a_target_after_repeated_fields_is_checked_as_the_first_one(target: str) -> None:
+    parser = RequestHeadParser(90, 20)
+    parser.parse(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+    raw = b"GET /%b HTTP/1.1\r\nHost: a\r\n\r\n" % target.encode()
+    assert outcome(parser.parse, raw) == outcome(lambda raw: parse_request_head(raw, 90, 20), raw)
+
+
 def test_repeated_fields_are_the_same_bytes() -> None:
     parser = RequestHeadParser(1000, 20)
     first = parser.parse(b"GET /a HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n")
