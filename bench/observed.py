@@ -12,7 +12,8 @@ from typing import Any
 
 from mcproxy.cli.main import main
 from mcproxy.observe.metrics import metrics
-from mcproxy.observe.record import AccessRecord, Recorder, Recorders
+from mcproxy.observe.record import AccessRecord
+from mcproxy.observe.recorders import Recorder, Recorders
 
 CLUSTERS, RESOURCES, CODES = 10, 125, (200, 201, 404, 409)
 VERBS = ("get", "list")

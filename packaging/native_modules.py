@@ -34,11 +34,11 @@ NAMED: Mapping[str, str] = {
     "identity/authorization": "access_review attributes authorizer",
     "kube": "constrained_impersonation media_types numbers query_parameters requestinfo user",
     "net": "alpn connect_errors failures plain_stream socket_options socket_stream tls_stream write_queue",
-    "observe": "access_log batched_log log_values senders",
+    "observe": "access_log batched_log log_values recorders senders",
     "observe/audit": "log values",
     "observe/metrics": "breakdown counts request_counts",
     "proxy": (
-        "aggregate_filters aggregated_request api_requests client_connection cluster_path "
+        "aggregate_filters aggregated_request api_requests audit_trail client_connection cluster_path "
         "cors filters forward forwarded_headers pipeline request request_records response_relay routes subrequest "
         "upstream_errors"
     ),

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from mcproxy.http.deadlines import Deadlines
     from mcproxy.identity.authorization.authorizer import ReviewersByCluster
     from mcproxy.observe.metrics.metrics import Metrics
-    from mcproxy.observe.record import Recorder
+    from mcproxy.observe.recorders import Recorder
     from mcproxy.observe.spans import Spans
     from mcproxy.services.controller.export_controller import ExportController
     from mcproxy.services.ingress.ingress_request import IngressRequest

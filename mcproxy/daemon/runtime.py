@@ -23,7 +23,7 @@ from mcproxy.http.connection_pool import Connect, ConnectionPool
 from mcproxy.net import alpn
 from mcproxy.net.certificate_store import CertificateStore
 from mcproxy.observe.metrics.metrics import Metrics
-from mcproxy.observe.record import Recorder, Recorders
+from mcproxy.observe.recorders import Recorder, Recorders
 from mcproxy.proxy.admin.admin_pipeline import AdminParts, AdminPipeline
 from mcproxy.proxy.api_requests import APIRequestsInFlight
 from mcproxy.proxy.pipeline import Pipeline

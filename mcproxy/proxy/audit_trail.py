@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from mcproxy.kube import requestinfo
 from mcproxy.kube.status import StatusError
@@ -23,9 +23,10 @@ from mcproxy.observe.audit.event import (
     RECEIVED,
     STARTED,
     AuditEvent,
+    AuditTrail,
     annotations_of,
-    later,
 )
+from mcproxy.observe.audit.log import later
 
 if TYPE_CHECKING:
     from mcproxy.kube.requestinfo import RequestInfo
@@ -36,15 +37,6 @@ if TYPE_CHECKING:
 _LONGEST_KEPT = 512  # maximum bytes of a target whose text is cached
 _USERS = 512  # maximum number of cached users
 _ANNOTATIONS = 512  # maximum number of cached annotations
-
-
-class AuditTrail(Struct, gc=False):
-    """The common content of the events of one request, and its present stage."""
-
-    first: AuditEvent
-    info: RequestInfo | None
-    started: bool = False
-    """ResponseStarted was written."""
 
 
 class RequestAuditor:

@@ -29,7 +29,7 @@ from mcproxy.kube import requestinfo
 from mcproxy.kube.requestinfo import RequestInfo, is_document
 from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.net.client_table import UNIX
-from mcproxy.observe.record import Recorders
+from mcproxy.observe.recorders import Recorders
 from mcproxy.proxy import cluster_path
 from mcproxy.proxy.aggregate_filters import admit_to_members
 from mcproxy.proxy.aggregated_request import LocalAggregatedRequest, of_one_cluster

@@ -16,7 +16,8 @@ from mcproxy.kube.media_types import prefers_yaml
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
 from mcproxy.observe.log_values import LONGEST_IN_EVENTS, masked
-from mcproxy.observe.record import AccessRecord, Recorders
+from mcproxy.observe.record import AccessRecord
+from mcproxy.observe.recorders import Recorders
 from mcproxy.requests.correlation import Correlation, correlate, new_audit_id
 from mcproxy.requests.in_flight import RequestInFlight, RequestKind, kind_of
 from mcproxy.requests.reasons import Step, refusal_reason

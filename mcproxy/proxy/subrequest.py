@@ -21,7 +21,7 @@ from mcproxy.http.tunnel import TunnelSide
 from mcproxy.kube import requestinfo
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
-from mcproxy.observe.record import Recorders
+from mcproxy.observe.recorders import Recorders
 from mcproxy.proxy.cors import replace_fields
 from mcproxy.proxy.filters import while_connected
 from mcproxy.proxy.forward import Forward

@@ -13,7 +13,7 @@ from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
 from mcproxy.kube.requestinfo import parse
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
-from mcproxy.observe.record import Recorders
+from mcproxy.observe.recorders import Recorders
 from mcproxy.proxy.request import Request
 from mcproxy.proxy.request_records import SLOW, RequestEvents
 from tests.proxy.builders import NOT_ASKED, FakeExchange, virtual_server

@@ -15,7 +15,7 @@ from mcproxy.identity.authentication.authenticator import NoAuthentication
 from mcproxy.identity.client_identity_headers import split_identity_headers
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
-from mcproxy.observe.record import Recorders
+from mcproxy.observe.recorders import Recorders
 from mcproxy.proxy import sessions as module
 from mcproxy.proxy.request import Request
 from mcproxy.proxy.routes import VirtualServer

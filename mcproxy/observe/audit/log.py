@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import msgspec
+from msgspec import UnsetType
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
@@ -30,6 +31,24 @@ _TODO = "free space or check the disk; events are kept in memory up to 16 MiB an
 
 encode: Callable[[Sequence[AuditEvent]], bytes] = msgspec.json.Encoder().encode_lines
 """Encodes events as lines of JSON."""
+
+
+def later(
+    first: AuditEvent,
+    stage: str,
+    impersonated: msgspec.Raw | UnsetType,
+    status: msgspec.Raw,
+    timestamp: str,
+    annotations: msgspec.Raw,
+) -> AuditEvent:
+    """Return a later event of the request whose first event is `first`."""
+    event: AuditEvent = first.__copy__()  # type: ignore[attr-defined] # in C, in a third of the time of a new object
+    event.stage = stage
+    event.impersonated_user = impersonated
+    event.response_status = status
+    event.stage_timestamp = timestamp
+    event.annotations = annotations
+    return event
 
 
 class AuditLog(BatchedLog[AuditEvent]):

@@ -21,7 +21,7 @@ from mcproxy.identity.client_identity_headers import split_identity_headers
 from mcproxy.kube import requestinfo
 from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.net.client_table import UNIX
-from mcproxy.observe.record import Recorders
+from mcproxy.observe.recorders import Recorders
 from mcproxy.proxy.aggregated_request import LocalAggregatedRequest
 from mcproxy.proxy.filters import while_connected
 from mcproxy.proxy.keeper import wire

@@ -20,7 +20,7 @@ from mcproxy.http.h1.head_parser import TLS_INSTEAD
 from mcproxy.http.messages import CHUNKED, ProtocolError
 from mcproxy.net.client_table import UNIX
 from mcproxy.observe.metrics.ingress_counts import IngressCounts
-from mcproxy.observe.record import Recorder
+from mcproxy.observe.recorders import Recorder
 from mcproxy.requests.batch import RequestBatch
 from mcproxy.services.ingress.client_connection import CertificateCoverage, Client
 from mcproxy.services.ingress.ingress_forward import is_call

@@ -17,7 +17,8 @@ from twisted.logger import Logger
 from mcproxy.http.exchange import Exchange
 from mcproxy.http.messages import REASON_PHRASES, RequestHead, ResponseHead
 from mcproxy.net.wall_time import WallSeconds
-from mcproxy.observe.record import AccessRecord, Recorder
+from mcproxy.observe.record import AccessRecord
+from mcproxy.observe.recorders import Recorder
 from mcproxy.requests.in_flight import RequestInFlight, RequestKind
 from mcproxy.services.ingress.forward_target import AttemptOutcome, Failure
 from mcproxy.services.ingress.ingress_forward import IngressForward

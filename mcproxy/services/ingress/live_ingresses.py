@@ -17,7 +17,7 @@ from twisted.internet.interfaces import IReactorTime
 from mcproxy.config import model
 from mcproxy.net.name_table import NameTable
 from mcproxy.observe.metrics.ingress_counts import IngressCounts
-from mcproxy.observe.record import Recorder
+from mcproxy.observe.recorders import Recorder
 from mcproxy.requests.batch import RequestBatch
 from mcproxy.requests.in_flight import RequestsInFlight
 from mcproxy.services.endpoint_table import EndpointTable

@@ -22,10 +22,9 @@ from mcproxy.observe.audit.event import (
     STARTED,
     AuditEvent,
     annotations_of,
-    later,
     received,
 )
-from mcproxy.observe.audit.log import encode
+from mcproxy.observe.audit.log import encode, later
 
 
 class WholeAnnotations(

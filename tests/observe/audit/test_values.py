@@ -14,8 +14,8 @@ from mcproxy.kube.requestinfo import parse
 from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.kube.user import UserInfo
 from mcproxy.observe.audit import values
-from mcproxy.observe.audit.event import COMPLETE, annotations_of, later, received
-from mcproxy.observe.audit.log import encode
+from mcproxy.observe.audit.event import COMPLETE, annotations_of, received
+from mcproxy.observe.audit.log import encode, later
 
 
 def read(raw: Any) -> Any:
@@ -113,3 +113,11 @@ def test_an_event_is_one_ascii_line_whatever_a_client_chose(agent: str, name: st
     one, two = data.decode("ascii").splitlines()
     assert json.loads(one)["user"].get("username", "") == name
     assert json.loads(two)["annotations"]["authorization.k8s.io/reason"] == reason
+
+
+@pytest.mark.parametrize("name", ["alice", "jos\u00e9", 'quo"te\\', "tab\t\x01\x7f", "\ud800", "\U0001f600", ""])
+def test_a_user_is_json_in_ascii_that_reads_back(name: str) -> None:
+    raw = bytes(values.user_of(UserInfo(name or "x", (name,), "", (("k", (name,)),))))
+    assert raw.isascii()
+    assert json.loads(raw) == {"username": name or "x", "groups": [name], "extra": {"k": [name]}}
+    assert raw == json.dumps(json.loads(raw), separators=(",", ":")).encode()
