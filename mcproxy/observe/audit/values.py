@@ -119,7 +119,7 @@ def _raw(document: object) -> Raw:
         encoded = _encode(document)
     except UnicodeEncodeError:  # a surrogate without its other half
         encoded = b""
-    if encoded and encoded.isascii():
+    if encoded and encoded.isascii() and b"\x7f" not in encoded:  # `json` escapes DEL, too
         return Raw(encoded)
     return Raw(json.dumps(document, separators=(",", ":")).encode("ascii"))
 
