@@ -121,6 +121,7 @@ class HTTP2APIServer:
         self._rest = b""
         self._has_preface = False
         self._block = traffic.first_response_block
+        self._bodies: dict[int, bytes] = {}
         settings = struct.pack(">HIHI", _MAX_CONCURRENT_STREAMS, 250, _INITIAL_WINDOW_SIZE, 65536)
         _send(sock, _frame(_SETTINGS, 0, 0, settings))
 
@@ -140,9 +141,12 @@ class HTTP2APIServer:
             if kind == _HEADERS and flags & _END_STREAM:
                 answers.append(self._object(int.from_bytes(data[place + 5 : place + 9], "big")))
                 served += 1
-            elif kind == _DATA and flags & _END_STREAM:
+            elif kind == _DATA:  # mcproxy ends a body with an empty frame
                 stream = int.from_bytes(data[place + 5 : place + 9], "big")
-                answers.append(self._review(stream, data[place + 9 : end]))
+                self._bodies[stream] = body = self._bodies.get(stream, b"") + data[place + 9 : end]
+                if flags & _END_STREAM:
+                    answers.append(self._review(stream, body))
+                    del self._bodies[stream]
             elif kind in (_SETTINGS, _PING) and not flags & _ACK:
                 answers.append(_frame(kind, _ACK, 0, data[place + 9 : end] if kind == _PING else b""))
             elif kind in (_RST_STREAM, _GOAWAY):
