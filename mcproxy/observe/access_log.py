@@ -18,9 +18,10 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from mcproxy.config import model
+from mcproxy.observe.access_line import TEXTS, AccessLine
 from mcproxy.observe.batched_log import BatchedLog, OpenLogs
 from mcproxy.observe.log_values import LONGEST, Seconds, bounded, masked
-from mcproxy.observe.record import TEXTS, AccessLine, AccessRecord
+from mcproxy.observe.record import AccessRecord
 from mcproxy.observe.writer import FileWriter
 
 log = Logger(__name__)

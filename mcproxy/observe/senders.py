@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from heapq import nlargest
-from operator import attrgetter
 from typing import Any
 
 from mcproxy.observe.heavy_hitters import Amounts, Windows
@@ -34,9 +33,10 @@ _OF_PROCESS = 50  # reported names of a process per measure; the reports of seve
 _MOST_COMBINATIONS = 1024  # limit of combinations that are summed before the sketches get them
 _CHARACTERS = 1 << 18  # limit of characters in these combinations, because a user agent can be long
 _BYTES = 65536  # number of bytes that cost about the processor time of a request
-_key: Callable[[AccessRecord], tuple[str, str, str, str, str]] = attrgetter(
-    "client", "user", "impersonated", "resource", "user_agent"
-)
+
+
+def _key(record: AccessRecord) -> tuple[str, str, str, str, str]:
+    return record.client, record.user, record.impersonated, record.resource, record.user_agent
 
 
 class Senders:

@@ -226,7 +226,7 @@ def _record(request: Request, offset: float) -> AccessRecord:
     head, started_at = exchange.head, exchange.started_at
     info, caller, user = request.info, request.caller, request.user
     real = caller.user.name if request.server is not None and request.server.authenticates else ""
-    record = AccessRecord(  # positional arguments, since keywords would double the cost
+    record = AccessRecord(
         started_at + offset,
         request.client.log_address,
         head.method.decode("latin-1"),

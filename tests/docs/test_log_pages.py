@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
+from mcproxy.observe.access_line import AccessLine
 from mcproxy.observe.events import EVENTS
-from mcproxy.observe.record import AccessLine
 from mcproxy.requests.reasons import REASONS
 
 ROOT = Path(__file__).parents[2]

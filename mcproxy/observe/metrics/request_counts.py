@@ -14,9 +14,7 @@ tenant's server behind it, only make the counts of other requests less detailed.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from http import HTTPStatus
-from operator import attrgetter
 from typing import Any
 
 from mcproxy.observe.metrics.counts import OTHER, Labels, MetricCounts, Series, count_sorted, within_bound
@@ -77,20 +75,22 @@ _REFUSED_BY = {
 _RESOURCE = re.compile(r"[A-Za-z0-9._/-]{1,200}")  # names of resources and groups are far shorter
 _KEPT = 4096  # limit of cached combinations of values
 
-#: The values that determine the series of a record.
-_key: Callable[[AccessRecord], tuple[Any, ...]] = attrgetter(
-    "method",
-    "status",
-    "reason",
-    "server",
-    "cluster",
-    "endpoint",
-    "policy",
-    "verb",
-    "resource",
-    "cached",
-    "authenticator",
-)
+
+def _key(record: AccessRecord) -> tuple[Any, ...]:
+    """Return the values that determine the series of a record."""
+    return (
+        record.method,
+        record.status,
+        record.reason,
+        record.server,
+        record.cluster,
+        record.endpoint,
+        record.policy,
+        record.verb,
+        record.resource,
+        record.cached,
+        record.authenticator,
+    )
 
 
 class _SharedCounters:

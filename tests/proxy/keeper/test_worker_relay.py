@@ -7,7 +7,6 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-import msgspec
 import pytest
 from twisted.internet.defer import Deferred
 from twisted.logger import LogLevel
@@ -26,6 +25,7 @@ from mcproxy.proxy.request import Request
 from tests.proxy.harness import Client, Harness, get
 from tests.proxy.keeper.harness import KeeperHarness
 from tests.proxy.test_aggregate_requests import ALICE, NAMES, PODS, Bench, Watch
+from tests.support.attributes import attributes_of
 from tests.support.clock import Clock
 from tests.support.logged import captured_logs
 
@@ -132,7 +132,7 @@ async def reply(harness: Harness, answer: Answer, request: bytes) -> tuple[bytes
         await harness.turns()
     client.abort()
     received = re.sub(rb"(Date|Audit-Id): [^\r]*", rb"\1: -", client.received)
-    record = msgspec.structs.asdict(harness.records[-1])
+    record = attributes_of(harness.records[-1])
     for name in ("time", "request_id", "first_byte", "total", "upstream"):
         record[name] = bool(record[name])
     return received, tuple(record.items())
