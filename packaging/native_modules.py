@@ -59,6 +59,7 @@ INTERPRETED: Mapping[str, str] = {
     "aggregate/resource_version/layout": _MSGSPEC,
     "observe/access_line": _MSGSPEC,
     "observe/audit/event": _MSGSPEC,
+    "observe/audit/object_reference": _MSGSPEC,
     "upstream/endpoint": "a cluster has weak references to its former endpoints",
 }
 """Modules that a request passes and that are not compiled, with the reason."""

@@ -105,7 +105,7 @@ class RequestAuditor:
             METADATA,
             request.audit_id.decode("ascii"),
             RECEIVED,
-            log.uri(target) if len(target) <= _LONGEST_KEPT else values.uri_of(target),
+            log.uri(target) if b"?" in target and len(target) <= _LONGEST_KEPT else values.uri_of(target),
             verb,
             log.nobody if caller is None or not caller.name else self._user(caller),
             UNSET,

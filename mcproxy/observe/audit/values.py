@@ -16,6 +16,7 @@ from msgspec import UNSET, Raw, UnsetType
 from mcproxy.kube.requestinfo import RequestInfo
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
+from mcproxy.observe.audit.object_reference import ObjectReference
 from mcproxy.observe.log_values import LONGEST, Seconds, bounded, masked
 
 _encode = msgspec.json.Encoder().encode
@@ -77,15 +78,10 @@ def object_ref_of(info: RequestInfo) -> Raw | UnsetType:
     if not info.is_resource:
         return UNSET
     name = "" if info.request_verb == "deletecollection" else info.name  # here the name comes from a field selector
-    values = {
-        "resource": info.resource,
-        "namespace": info.namespace,
-        "name": name,
-        "apiGroup": info.group,
-        "apiVersion": info.version,
-        "subresource": info.subresource,
-    }
-    return _raw({key: bounded(value) for key, value in values.items() if value})
+    values = info.resource, info.namespace, name, info.group, info.version, info.subresource
+    if len(info.path) > LONGEST or len(name) > LONGEST:
+        return _raw(ObjectReference(*[bounded(value) for value in values]))
+    return _raw(ObjectReference(*values))
 
 
 def source_ips_of(addresses: tuple[str, ...]) -> Raw | UnsetType:
@@ -121,7 +117,7 @@ def _raw(document: object) -> Raw:
         encoded = b""
     if encoded and encoded.isascii() and b"\x7f" not in encoded:  # `json` escapes DEL, too
         return Raw(encoded)
-    return Raw(json.dumps(document, separators=(",", ":")).encode("ascii"))
+    return Raw(json.dumps(msgspec.to_builtins(document), separators=(",", ":")).encode("ascii"))
 
 
 class MicroTime:
