@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from mcproxy.observe.audit.log import AuditLog
     from mcproxy.proxy.request import Request
 
+_QUESTION_MARK = 0x3F
 _LONGEST_KEPT = 512  # maximum bytes of a target whose text is cached
 _USERS = 512  # maximum number of cached users
 _ANNOTATIONS = 512  # maximum number of cached annotations
@@ -105,7 +106,7 @@ class RequestAuditor:
             METADATA,
             request.audit_id.decode("ascii"),
             RECEIVED,
-            log.uri(target) if b"?" in target and len(target) <= _LONGEST_KEPT else values.uri_of(target),
+            log.uri(target) if _QUESTION_MARK in target and len(target) <= _LONGEST_KEPT else values.uri_of(target),
             verb,
             log.nobody if caller is None or not caller.name else self._user(caller),
             UNSET,

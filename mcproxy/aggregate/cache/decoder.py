@@ -299,7 +299,7 @@ def _is_table(raw: Raw) -> bool:
     start = bytes(memoryview(raw)[:64])
     if start.startswith(b'{"kind":"Table","apiVersion":"meta.k8s.io/'):
         return True
-    if b"Table" not in start:
+    if start.find(b"Table") < 0:
         return False
     found = msgspec.json.decode(raw, type=WireKind)
     return found.kind == "Table" and found.apiVersion.startswith(_TABLE_GROUP)

@@ -114,6 +114,7 @@ MAX_DEPTH = 256
 MAX_COMMAS = 1_000_000
 """Maximum number of JSON elements in one object: even a short one can take a hundred bytes while it is decoded."""
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+_BACKSLASH = 0x5C
 _MAX_NAME = 1024
 _VERSION = re.compile(rb'"[1-9][0-9]{0,19}"')
 _NAME = re.compile(r"[^\x00-\x1f/%\x7f]+")
@@ -328,7 +329,7 @@ def _with(
 
 def _text(raw: Raw) -> str:
     text = bytes(raw)
-    if text[:1] == b'"' and b"\\" not in text:
+    if text[:1] == b'"' and _BACKSLASH not in text:
         return text[1:-1].decode()
     return _TEXT.decode(text)
 

@@ -189,7 +189,7 @@ def _fresh(cell: str, kind: _Age, obj: CachedObject, now: float) -> str:
 
 def go_escaped(text: bytes) -> bytes:
     """Return JSON with `<`, `>` and `&`, which occur only in strings, escaped as by Go's encoder."""
-    if b"<" in text or b">" in text or b"&" in text:
+    if 0x3C in text or 0x3E in text or 0x26 in text:
         return text.replace(b"<", b"\\u003c").replace(b">", b"\\u003e").replace(b"&", b"\\u0026")
     return text
 

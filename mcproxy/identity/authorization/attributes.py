@@ -56,7 +56,7 @@ def attributes_of(info: RequestInfo, target: bytes) -> Attributes:
         return Attributes(info.verb, path=info.path, is_resource=False)
     field_selector = label_selector = ""
     # Very few queries have a percent sign in a name, so this check is sufficient for most requests.
-    if info.verb in _SELECTING_VERBS and (_PERCENT in target or b"Selector=" in target) and not _by_path(info):
+    if info.verb in _SELECTING_VERBS and (_PERCENT in target or target.find(b"Selector=") >= 0) and not _by_path(info):
         field_selector, label_selector = selector_parameters(target)
     name = "" if info.verb == "deletecollection" else info.name  # as in Kubernetes, without a selector's name
     named = (info.verb, info.group, info.version, info.resource, info.subresource, info.namespace, name)

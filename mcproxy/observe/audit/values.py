@@ -19,6 +19,7 @@ from mcproxy.kube.user import UserInfo
 from mcproxy.observe.audit.object_reference import ObjectReference
 from mcproxy.observe.log_values import LONGEST, Seconds, bounded, masked
 
+_DEL = 0x7F
 _encode = msgspec.json.Encoder().encode
 _MAX_USER_AGENT = 1024  # characters, as in a kube-apiserver, whose suffix is also added
 _TRUNCATED = "...TRUNCATED"
@@ -115,7 +116,7 @@ def _raw(document: object) -> Raw:
         encoded = _encode(document)
     except UnicodeEncodeError:  # a surrogate without its other half
         encoded = b""
-    if encoded and encoded.isascii() and b"\x7f" not in encoded:  # `json` escapes DEL, too
+    if encoded and encoded.isascii() and _DEL not in encoded:  # which `json` escapes
         return Raw(encoded)
     return Raw(json.dumps(msgspec.to_builtins(document), separators=(",", ":")).encode("ascii"))
 
