@@ -40,11 +40,10 @@ async def settled(found: OrPending[T]) -> T:
 
 def start(coroutine: Coroutine[Deferred[Any], Any, None]) -> None:
     """Run a coroutine until its first real wait, and continue it after each wait. It must handle all its exceptions."""
-    try:
-        waiting = coroutine.send(None)
-    except StopIteration:
-        return
-    waiting.addBoth(_go_on, coroutine)
+    # `next` with a default ends without an exception, which `send` would raise for each request.
+    waiting = next(coroutine.__await__(), None)
+    if waiting is not None:
+        waiting.addBoth(_go_on, coroutine)
 
 
 def _go_on(result: object, coroutine: Coroutine[Deferred[Any], Any, None]) -> None:
