@@ -185,9 +185,9 @@ class FreshnessWaiter:
         for store in member.stores:
             if store.synced:
                 continue
-            generation, started = store.awaited
+            generation, started = store.first_list_awaited
             if generation != store.generation:  # wait again for a store that was emptied
-                store.awaited = store.generation, (started := now)
+                store.first_list_awaited = store.generation, (started := now)
             left = started + self.freshness.initial_sync_timeout - self._clock.seconds()
             if left <= 0 or not await store.when_synced(left):
                 return _Outcome(member, never=True)

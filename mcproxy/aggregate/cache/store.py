@@ -93,7 +93,7 @@ class Store:
         """
         self.generation = 0
         """Grows with each `clear` and `put_back`. Snapshots of an earlier generation must not be served any more."""
-        self.awaited = (-1, 0.0)
+        self.first_list_awaited = (-1, 0.0)
         """The last generation whose first list requests waited for, and since when (clock seconds)."""
         self.older = False
         """The member was put back to an older state, which has not been listed yet."""
