@@ -35,7 +35,7 @@ NAMED: Mapping[str, str] = {
     "kube": "constrained_impersonation media_types numbers query_parameters requestinfo user",
     "net": "alpn connect_errors failures plain_stream socket_options socket_stream tls_stream write_queue",
     "observe": "access_log batched_log log_values record recorders senders",
-    "observe/audit": "log values",
+    "observe/audit": "event log values",
     "observe/metrics": "breakdown counts request_counts",
     "proxy": (
         "aggregate_filters aggregated_request api_requests audit_trail client_connection cluster_path "
@@ -57,9 +57,6 @@ INTERPRETED: Mapping[str, str] = {
     "aggregate/encoding/column_definitions": _MSGSPEC,
     "aggregate/reads/continue_token": _MSGSPEC,
     "aggregate/resource_version/layout": _MSGSPEC,
-    "observe/access_line": _MSGSPEC,
-    "observe/audit/event": _MSGSPEC,
-    "observe/audit/object_reference": _MSGSPEC,
     "upstream/endpoint": "a cluster has weak references to its former endpoints",
 }
 """Modules that a request passes and that are not compiled, with the reason."""

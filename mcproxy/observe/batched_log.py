@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
@@ -20,9 +20,9 @@ from mcproxy.observe.writer import FileWriter
 
 T = TypeVar("T")
 
-FLUSH_AFTER = 0.05
+FLUSH_AFTER: Final = 0.05
 """Longest time that a record waits before its line is passed to the writer (seconds)."""
-FLUSH_COUNT = 1024
+FLUSH_COUNT: Final = 1024
 """Records per batch, which take about 1 ms to format. Waking the thread for a batch costs as much as 20 records."""
 REPORT_EVERY = 10.0
 """Interval of the reports of lost lines (seconds)."""

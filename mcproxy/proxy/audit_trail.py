@@ -7,26 +7,13 @@ accepts has a single event, ResponseStarted with 401. A CORS preflight that the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from msgspec import UNSET, Raw, UnsetType
+from typing import TYPE_CHECKING, Final
 
 from mcproxy.kube import requestinfo
 from mcproxy.kube.status import StatusError
 from mcproxy.observe.audit import values
-from mcproxy.observe.audit.event import (
-    API_VERSION,
-    COMPLETE,
-    KIND,
-    METADATA,
-    PANIC,
-    RECEIVED,
-    STARTED,
-    AuditEvent,
-    AuditTrail,
-    annotations_of,
-)
-from mcproxy.observe.audit.log import later
+from mcproxy.observe.audit.event import COMPLETE, PANIC, STARTED, AuditTrail, annotations_of
+from mcproxy.observe.log_values import json_string
 
 if TYPE_CHECKING:
     from mcproxy.kube.requestinfo import RequestInfo
@@ -34,10 +21,10 @@ if TYPE_CHECKING:
     from mcproxy.observe.audit.log import AuditLog
     from mcproxy.proxy.request import Request
 
-_QUESTION_MARK = 0x3F
-_LONGEST_KEPT = 512  # maximum bytes of a target whose text is cached
-_USERS = 512  # maximum number of cached users
-_ANNOTATIONS = 512  # maximum number of cached annotations
+_QUESTION_MARK: Final = 0x3F
+_LONGEST_KEPT: Final = 512  # maximum bytes of a target whose text is cached
+_USERS: Final = 512  # maximum number of cached users
+_ANNOTATIONS: Final = 512  # maximum number of cached annotations
 
 
 class RequestAuditor:
@@ -45,14 +32,14 @@ class RequestAuditor:
 
     def __init__(self, log: AuditLog) -> None:
         self._log = log
-        self._users: dict[int, tuple[UserInfo, Raw]] = {}  # by identity of the user: most requests have a known user
-        self._known_annotations: dict[tuple[object, ...], Raw] = {}  # by their inputs, which many requests share
+        self._users: dict[int, tuple[UserInfo, str]] = {}  # by identity of the user: most requests have a known user
+        self._known_annotations: dict[tuple[object, ...], str] = {}  # by their inputs, which many requests share
 
     def begun(self, request: Request, offset: float) -> None:
         """Write RequestReceived, except for a restarted request (`Request.restart`)."""
         if request.trail is None:
             request.trail = trail = self._trail(request, request.info, offset)
-            self._log.add(trail.first)
+            self._log.add(trail.received())
 
     def started(self, request: Request, offset: float) -> None:
         """The response has begun: write ResponseStarted if the request is long-running."""
@@ -73,7 +60,7 @@ class RequestAuditor:
             if refusal is not None and refusal.code == 401 and not request.audited:
                 self._add(STARTED, request, trail, self._status(request), when)
                 return
-            self._log.add(trail.first)
+            self._log.add(trail.received())
         assert isinstance(trail, AuditTrail)
         if request.reason == "internal_error":
             self._add(PANIC, request, trail, values.PANICKED, when)
@@ -90,37 +77,26 @@ class RequestAuditor:
         head, target = exchange.head, exchange.head.target
         caller = request.caller.user if server is not None and server.authenticates else None
         if info is None:
-            verb: str | Raw = head.method.decode("latin-1").lower()
+            verb = head.method.decode("latin-1").lower()
         else:
             verb = info.request_verb
-            if not verb.isascii():
-                verb = values.text(verb)
         addresses, client, noted = request.addresses, request.client, request.correlation
         if client.audited is None or client.audited[0] is not noted:
-            client.audited = noted, log.source_ips(client.own_address), log.user_agent(noted.user_agent)
-        _, source_ips, user_agent = client.audited
-        arrived = log.micro_time(exchange.started_at + offset)
-        first = AuditEvent(
-            KIND,
-            API_VERSION,
-            METADATA,
+            user_agent = values.user_agent_of(noted.user_agent)
+            client.audited = noted, log.source_ips(client.own_address) + user_agent, user_agent
+        audited = client.audited
+        return AuditTrail(
+            info,
             request.audit_id.decode("ascii"),
-            RECEIVED,
             log.uri(target) if _QUESTION_MARK in target and len(target) <= _LONGEST_KEPT else values.uri_of(target),
-            verb,
+            json_string(verb),
             log.nobody if caller is None or not caller.name else self._user(caller),
-            UNSET,
-            source_ips if addresses is None else log.source_ips(addresses),
-            user_agent,
-            UNSET if info is None else log.object_ref(info),
-            UNSET,
-            arrived,
-            arrived,
-            UNSET,
+            audited[1] if addresses is None else log.source_ips(addresses) + audited[2],
+            "" if info is None else log.object_refs.member(info),
+            log.micro_time.text(exchange.started_at + offset),
         )
-        return AuditTrail(first, info)
 
-    def _user(self, user: UserInfo) -> Raw:
+    def _user(self, user: UserInfo) -> str:
         found = self._users.get(id(user))
         if found is None or found[0] is not user:
             if len(self._users) >= _USERS:
@@ -134,19 +110,19 @@ class RequestAuditor:
             trail.started = True
             self._add(STARTED, request, trail, self._status(request), when)
 
-    def _status(self, request: Request) -> Raw:
+    def _status(self, request: Request) -> str:
         code, refusal = request.exchange.status, request.refusal
         if refusal is not None and code:
             return values.status_of(code, refusal)
         return self._log.status(code) if code else values.CLOSED_EARLY
 
-    def _add(self, stage: str, request: Request, trail: AuditTrail, status: Raw, when: float) -> None:
+    def _add(self, stage: str, request: Request, trail: AuditTrail, status: str, when: float) -> None:
         log = self._log
-        impersonated: Raw | UnsetType = self._user(request.user) if request.impersonates else UNSET
-        annotations = self._annotations(request, "" if stage is STARTED and not request.reason else request.outcome)
-        log.add(later(trail.first, stage, impersonated, status, log.micro_time(when), annotations))
+        impersonated = self._user(request.user) if request.impersonates else ""
+        annotations = self._annotations(request, "" if stage == STARTED and not request.reason else request.outcome)
+        log.add(trail.later(stage, impersonated, status, log.micro_time.text(when), annotations))
 
-    def _annotations(self, request: Request, outcome: str) -> Raw:
+    def _annotations(self, request: Request, outcome: str) -> str:
         """Return the annotations of an event; `outcome` is "" before the end."""
         served = request.served
         key = (
@@ -168,7 +144,7 @@ class RequestAuditor:
                 known[key] = found
         return found
 
-    def _annotations_of(self, request: Request, outcome: str) -> Raw:
+    def _annotations_of(self, request: Request, outcome: str) -> str:
         decision, cluster, endpoint = request.decision, request.cluster, request.endpoint
         plan, served, server = request.plan, request.served, request.server
         policy = plan.policy if plan is not None else served.policy if served is not None else ""

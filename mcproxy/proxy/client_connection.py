@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.interfaces import IAddress
@@ -90,8 +90,8 @@ class ClientConnectionInfo:
         self._scheme = self.scheme.encode()
         #: the client's certificate, verified again under each Runtime; without TLS: None
         self.peer = TLSPeer.of(transport) if transport.is_tls else None
-        #: the audit log's cached part for requests with the same block of fields as the last request
-        self.audited: tuple[object, Any, Any] | None = None
+        #: the audit log's texts for requests with the same block of fields as the last one: both members, and userAgent
+        self.audited: tuple[object, str, str] | None = None
         self.foreign_host = False  # Host of a plain-text request is no known and no local name (identity.cross_site)
         self._host = b""
         self._forwarded = b""

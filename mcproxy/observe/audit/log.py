@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-import msgspec
-from msgspec import UnsetType
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from mcproxy.config import model
 from mcproxy.observe.audit import values
-from mcproxy.observe.audit.event import AuditEvent
 from mcproxy.observe.batched_log import BatchedLog, OpenLogs
 from mcproxy.observe.writer import FileWriter
 
@@ -29,29 +26,12 @@ CLOSE_TIMEOUT = 5.0
 _TODO = "free space or check the disk; events are kept in memory up to 16 MiB and written as soon as that works again"
 
 
-encode: Callable[[Sequence[AuditEvent]], bytes] = msgspec.json.Encoder().encode_lines
-"""Encodes events as lines of JSON."""
+def encode(lines: Sequence[str]) -> bytes:
+    """Return lines of events as bytes."""
+    return "".join(lines).encode("ascii")
 
 
-def later(
-    first: AuditEvent,
-    stage: str,
-    impersonated: msgspec.Raw | UnsetType,
-    status: msgspec.Raw,
-    timestamp: str,
-    annotations: msgspec.Raw,
-) -> AuditEvent:
-    """Return a later event of the request whose first event is `first`."""
-    event: AuditEvent = first.__copy__()  # type: ignore[attr-defined] # in C, in a third of the time of a new object
-    event.stage = stage
-    event.impersonated_user = impersonated
-    event.response_status = status
-    event.stage_timestamp = timestamp
-    event.annotations = annotations
-    return event
-
-
-class AuditLog(BatchedLog[AuditEvent]):
+class AuditLog(BatchedLog[str]):
     """An open audit log, with a cache of values that many events share."""
 
     def __init__(
@@ -60,7 +40,7 @@ class AuditLog(BatchedLog[AuditEvent]):
         config: model.AuditLogConfig,
         *,
         process: str = "",
-        successor: Callable[[], BatchedLog[AuditEvent] | None] = lambda: None,
+        successor: Callable[[], BatchedLog[str] | None] = lambda: None,
     ) -> None:
         """Open the file. Raises OSError.
 
@@ -69,11 +49,9 @@ class AuditLog(BatchedLog[AuditEvent]):
         """
         self.config = config
         self.process = process or None
-        self.object_ref = lru_cache(2048)(values.object_ref_of)  # by RequestInfo object, which many requests share
+        self.object_refs = values.ObjectReferences()
         self.uri = lru_cache(1024)(values.uri_of)
-        self.user_agent = lru_cache(256)(values.user_agent_of)
         self.source_ips = lru_cache(512)(values.source_ips_of)
-        self.text = lru_cache(512)(values.text)
         self.nobody = values.user_of(None)
         self.status = lru_cache(600)(lambda code: values.status_of(code, None))
         self.micro_time = values.MicroTime()
@@ -81,7 +59,7 @@ class AuditLog(BatchedLog[AuditEvent]):
         writer = FileWriter(config.file, keep=True, alone=not process)
         super().__init__(clock, writer, encode, LONGEST_BACKLOG)
 
-    def next_log(self) -> BatchedLog[AuditEvent] | None:
+    def next_log(self) -> BatchedLog[str] | None:
         return self._successor()
 
     def report_lost(self, lines: int, cause: str) -> None:
@@ -127,7 +105,7 @@ class AuditLog(BatchedLog[AuditEvent]):
         )
 
 
-class AuditLogs(OpenLogs[AuditEvent]):
+class AuditLogs(OpenLogs[str]):
     """Opens audit logs and keeps track of them, for SIGUSR1 (reopen), the metrics and the end of the process."""
 
     def __init__(self, clock: IReactorTime, process: str = "") -> None:

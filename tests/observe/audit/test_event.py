@@ -1,69 +1,31 @@
-"""Events are put together of what is remembered, and are byte for byte what encoding them as a whole gives."""
+"""The line of an event is byte for byte the JSON of the whole event, whatever a client chose."""
 
 from __future__ import annotations
 
-from json.encoder import encode_basestring_ascii as quote
+import json
 from typing import Any
 
-import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import UNSET, Raw
 
 from mcproxy.kube.requestinfo import parse
 from mcproxy.kube.user import UserInfo
 from mcproxy.observe.audit import values
-from mcproxy.observe.audit.event import (
-    API_VERSION,
-    COMPLETE,
-    KIND,
-    METADATA,
-    RECEIVED,
-    STARTED,
-    AuditEvent,
-    annotations_of,
-    received,
+from mcproxy.observe.audit.event import COMPLETE, RECEIVED, STARTED, AuditTrail, annotations_of
+from mcproxy.observe.log_values import json_string
+
+NAMES = st.none() | st.text(max_size=20)
+TEXTS = st.text(max_size=20) | st.sampled_from(["x" * 4096, "y" * 4097, "\u00e9" * 4097, '\x7f\x00\b\f"\\', ""])
+
+
+def cut(text: str) -> str:
+    return text if len(text) <= 4096 else text[:4096] + "..."
+
+
+@given(
+    st.sampled_from([None, "allow", "forbid"]), st.none() | TEXTS, NAMES, NAMES, st.none() | TEXTS, NAMES, NAMES, NAMES
 )
-from mcproxy.observe.audit.log import encode, later
-
-
-class WholeAnnotations(
-    msgspec.Struct,
-    omit_defaults=True,
-    rename={
-        "decision": "authorization.k8s.io/decision",
-        "decision_reason": "authorization.k8s.io/reason",
-        "cluster": "mcproxy.io/cluster",
-        "endpoint": "mcproxy.io/endpoint",
-        "policy": "mcproxy.io/policy",
-        "process": "mcproxy.io/process",
-        "reason": "mcproxy.io/reason",
-        "server": "mcproxy.io/server",
-    },
-):
-    """The annotations as a struct, which is encoded for each event."""
-
-    decision: str | None = None
-    decision_reason: Any = None
-    cluster: str | None = None
-    endpoint: str | None = None
-    policy: Any = None
-    process: str | None = None
-    reason: str | None = None
-    server: str | None = None
-
-
-def whole_text(value: str) -> str | Raw:
-    cut = value if len(value) <= 4096 else value[:4096] + "..."
-    return cut if cut.isascii() else Raw(quote(cut))
-
-
-NAMES = st.none() | st.text(st.characters(min_codepoint=0, max_codepoint=127), max_size=20)
-TEXTS = st.none() | st.text(max_size=20) | st.sampled_from(["x" * 4096, "y" * 4097, "é" * 4097, '\x7f\x00\b\f"\\', ""])
-
-
-@given(st.sampled_from([None, "allow", "forbid"]), TEXTS, NAMES, NAMES, TEXTS, NAMES, NAMES, NAMES)
-def test_annotations_are_those_of_a_struct(
+def test_annotations_are_in_the_order_of_their_keys_and_bounded(
     decision: str | None,
     decision_reason: str | None,
     cluster: str | None,
@@ -73,43 +35,76 @@ def test_annotations_are_those_of_a_struct(
     reason: str | None,
     server: str | None,
 ) -> None:
-    whole = WholeAnnotations(
-        decision,
-        None if decision_reason is None else whole_text(decision_reason),
-        cluster,
-        endpoint,
-        None if policy is None else whole_text(policy),
-        process,
-        reason,
-        server,
-    )
+    whole = {
+        "authorization.k8s.io/decision": decision,
+        "authorization.k8s.io/reason": None if decision_reason is None else cut(decision_reason),
+        "mcproxy.io/cluster": cluster,
+        "mcproxy.io/endpoint": endpoint,
+        "mcproxy.io/policy": None if policy is None else cut(policy),
+        "mcproxy.io/process": process,
+        "mcproxy.io/reason": reason,
+        "mcproxy.io/server": server,
+    }
     made = annotations_of(decision, decision_reason, cluster, endpoint, policy, process, reason, server)
-    assert bytes(made) == msgspec.json.encode(whole)
+    assert list(json.loads(made.removeprefix(',"annotations":')).items()) == [
+        (key, value) for key, value in whole.items() if value is not None
+    ]
 
 
 @given(
     st.sampled_from([STARTED, COMPLETE]),
-    st.text(max_size=20),
+    TEXTS,
     st.booleans(),
-    st.sampled_from([b"/api/v1/namespaces/a/pods/b?x=y", b"/healthz"]),
-    st.sampled_from(["", "kubectl/v1"]),
-    st.sampled_from([(), ("10.0.0.1", "::1")]),
+    st.sampled_from(
+        ["/api/v1/namespaces/a/pods/b?x=y", "/healthz", '/api/v1/namespaces/%22x%09"/pods', "/apis/apps/v1/x/"]
+    ),
+    TEXTS,
+    st.sampled_from([[], ["10.0.0.1", "::1"]]),
+    st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=64),
 )
-def test_a_later_event_has_all_of_the_first_and_leaves_that_as_it_is(
-    stage: str, name: str, impersonates: bool, target: bytes, agent: str, addresses: tuple[str, ...]
+def test_the_events_of_a_request_are_whole(
+    stage: str, name: str, impersonates: bool, target: str, agent: str, addresses: list[str], audit_id: str
 ) -> None:
-    user, other = values.user_of(UserInfo(name)), values.user_of(UserInfo("other")) if impersonates else UNSET
-    info, status = parse(b"GET", target), values.status_of(200, None)
-    uri, origin = values.uri_of(target), values.source_ips_of(addresses)
-    client, ref = values.user_agent_of(agent), values.object_ref_of(info)
-    annotations = annotations_of("allow", name, reason="ok")
-    first = received("id", uri, info.verb, user, origin, client, ref, "t")
-    before = encode([first])
-    last = later(first, stage, other, status, "u", annotations)
-    whole = AuditEvent(
-        KIND, API_VERSION, METADATA, "id", stage, uri, info.verb, user, other, origin, client, ref, status, "t", "u",
-        annotations,
-    )  # fmt: skip
-    assert encode([last]) == encode([whole])
-    assert encode([first]) == before
-    assert RECEIVED.encode() in before
+    info = parse(b"GET", target.encode())
+    ref = {"resource": info.resource, "namespace": info.namespace, "name": info.name, "apiGroup": info.group}
+    ref |= {"apiVersion": info.version, "subresource": info.subresource}
+    trail = AuditTrail(
+        info,
+        audit_id,
+        values.uri_of(target.encode()),
+        json_string(name),
+        values.user_of(UserInfo("alice")),
+        values.source_ips_of(tuple(addresses)) + values.user_agent_of(agent),
+        values.ObjectReferences().member(info),
+        "t",
+    )
+    before = trail.received()
+    impersonated = values.user_of(UserInfo("other")) if impersonates else ""
+    later = trail.later(stage, impersonated, values.status_of(200, None), "u", annotations_of("allow", reason="ok"))
+    cut_agent = agent if len(agent) <= 1024 else agent[:1024] + "...TRUNCATED"
+    whole: dict[str, Any] = {
+        "kind": "Event",
+        "apiVersion": "audit.k8s.io/v1",
+        "level": "Metadata",
+        "auditID": audit_id,
+        "stage": RECEIVED,
+        "requestURI": target,
+        "verb": cut(name),
+        "user": {"username": "alice"},
+        **({"sourceIPs": addresses} if addresses else {}),
+        **({"userAgent": cut_agent} if agent else {}),
+        **({"objectRef": {key: value for key, value in ref.items() if value}} if info.is_resource else {}),
+        "requestReceivedTimestamp": "t",
+        "stageTimestamp": "t",
+    }
+    assert before == json.dumps(whole, separators=(",", ":")) + "\n"
+    assert trail.received() == before
+    changed = {**whole, "stage": stage, "stageTimestamp": "u"}
+    changed |= {"impersonatedUser": {"username": "other"}} if impersonates else {}
+    changed |= {"responseStatus": {"metadata": {}, "code": 200}}
+    changed |= {"annotations": {"authorization.k8s.io/decision": "allow", "mcproxy.io/reason": "ok"}}
+    assert json.loads(later) == changed
+    assert (later.isascii(), later.count("\n")) == (True, 1)
+    order = "kind apiVersion level auditID stage requestURI verb user impersonatedUser sourceIPs userAgent objectRef"
+    keys = (order + " responseStatus requestReceivedTimestamp stageTimestamp annotations").split()
+    assert list(json.loads(later)) == [key for key in keys if key in changed]

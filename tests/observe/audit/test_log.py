@@ -9,18 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec import UNSET, Raw
 
 from mcproxy.config import model
 from mcproxy.observe.audit import log as audit_log
-from mcproxy.observe.audit.event import AuditEvent, received
+from mcproxy.observe.audit.event import AuditTrail
 from mcproxy.observe.audit.log import AuditLog, AuditLogs
 from mcproxy.observe.batched_log import FLUSH_AFTER, FLUSH_COUNT, POLL_AFTER, REPORT_EVERY
 from tests.support.clock import Clock
 
 
-def event(identifier: str = "a") -> AuditEvent:
-    return received(identifier, "/api", "get", Raw(b"{}"), UNSET, UNSET, UNSET, "t")
+def event(identifier: str = "a") -> str:
+    return AuditTrail(None, identifier, '"/api"', '"get"', "{}", "", "", "t").received()
 
 
 class Said:
