@@ -7,7 +7,7 @@ A member is not trusted more than a client is. Every item that is not an object 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -35,6 +35,8 @@ _MAX_PAGE_COMMAS = 4_000_000  # about a quarter of the commas in a page of 64 MB
 _LIST_KIND = re.compile(r"[A-Za-z][A-Za-z0-9]{0,252}", re.ASCII)
 _TABLE_GROUP = "meta.k8s.io/"
 _NULL = Raw(b"null")
+_PAGE = msgspec.json.Decoder(WirePage[Row])
+_PAGE_OF_RAW = msgspec.json.Decoder(WirePage[Raw])
 DEEPER = b'"\\u0000nested too deeply to be read"'
 """The replacement of a value that is nested too deeply in an object."""
 KEPT_LEVELS = 16
@@ -105,11 +107,14 @@ class ListPage:
     A ListPage keeps the page's bytes in memory as long as it exists.
     """
 
-    def __init__(self, decoder: ObjectDecoder, page: WirePage, printed: float) -> None:
+    def __init__(
+        self, decoder: ObjectDecoder, page: WirePage[Row] | WirePage[Raw], printed: float, *, cut: bool
+    ) -> None:
         self._decoder = decoder
         self._printed = printed
         self._table = page.kind == "Table"
-        self._items = (page.rows if self._table else page.items) or []
+        self._cut = cut
+        self._items: Sequence[Raw | Row] = (page.rows if self._table else page.items) or []
         self.version = version_of(bytes(page.metadata.resourceVersion))
         """The list's resourceVersion."""
         self.continue_token = page.metadata.continue_
@@ -121,9 +126,12 @@ class ListPage:
         return len(self._items)
 
     def __iter__(self) -> Iterator[CachedObject | MalformedItem]:
-        decode = self._decoder.decode_row if self._table else self._decoder.decode_item
+        decoder, printed, cut = self._decoder, self._printed, self._cut
         for item in self._items:
-            yield decode(item, self._printed)
+            if isinstance(item, Row) or self._table:
+                yield decoder.decode_row(item, printed, cut=cut)
+            else:
+                yield decoder.decode_item(item, printed, cut=cut)
 
 
 class ObjectDecoder:
@@ -156,14 +164,15 @@ class ObjectDecoder:
             self.list_kind = list_kind
             self._order_seen(items_typed)
 
-    def decode_page(self, data: bytes, now: float) -> ListPage:
+    def decode_page(self, data: bytes, now: float, *, cut: bool = False) -> ListPage:
         """Read one page: a List, or a Table with includeObject=Object. `now` is seconds since 1970.
 
-        Raises MalformedResponse for any other body, and its subclass DeeplyNested for a page too deep for the decoder.
+        `cut`: whether `DEEPER` has replaced values. Raises MalformedResponse for any other body, and its subclass
+        DeeplyNested for a page too deep for the decoder.
         """
         try:
             refuse_crowded(data, _MAX_PAGE_COMMAS)
-            page = msgspec.json.decode(data, type=WirePage)
+            page = _page(data)
             if page.kind == "Status":
                 raise MalformedResponse(f"a Status instead of a list: {page.message[:_MAX_MESSAGE]}")
             if page.kind == "Table":
@@ -175,7 +184,7 @@ class ObjectDecoder:
                 raise MalformedResponse(f"a list of {page.apiVersion[:64]!r}")
             if len(page.metadata.continue_) > _MAX_CONTINUE:
                 raise MalformedResponse("its continue token is too long")
-            found = ListPage(self, page, now)
+            found = ListPage(self, page, now, cut=cut)
         except MalformedResponse:
             raise
         except RecursionError:
@@ -195,11 +204,11 @@ class ObjectDecoder:
         except RecursionError:
             pass
         try:
-            return self._decode_event(run_to_end(shallow(line, KEPT_LEVELS, DEEPER)), now)
+            return self._decode_event(run_to_end(shallow(line, KEPT_LEVELS, DEEPER)), now, cut=True)
         except RecursionError:
             raise MalformedResponse("no event: it is nested too deeply") from None
 
-    def _decode_event(self, line: bytes, now: float) -> WatchEvent:
+    def _decode_event(self, line: bytes, now: float, *, cut: bool = False) -> WatchEvent:
         try:
             refuse_crowded(line)
             event = msgspec.json.decode(line, type=Line)
@@ -215,24 +224,26 @@ class ObjectDecoder:
             raise MalformedResponse(f"no event: {str(error)[:_MAX_MESSAGE]}") from None
         event_type = EventType[event.type]
         try:
-            return self._object_event(event_type, event.object, now)
+            return self._object_event(event_type, event.object, now, cut)
         except (ValueError, RecursionError) as error:
             columns, item = _columns_of(event.object), _only_object(event.object)
             return MalformedItem(str(error)[:_MAX_MESSAGE], columns, *self._key(item), event_type)
 
-    def decode_item(self, item: Raw | bytes, now: float) -> CachedObject | MalformedItem:
-        """Read one item of a List."""
+    def decode_item(self, item: Raw | bytes, now: float, *, cut: bool = False) -> CachedObject | MalformedItem:
+        """Read one item of a List; `cut` as in `decode_page`."""
         try:
-            return self._object(bytes(item), None, now)
+            return self._object(bytes(item), None, now, cut)
         except MalformedObject as error:
             return MalformedItem(str(error)[:_MAX_MESSAGE], None, *self._key(item))
 
-    def decode_row(self, row: Raw | bytes, now: float) -> CachedObject | MalformedItem:
-        """Read one row of a Table."""
+    def decode_row(self, row: Row | Raw | bytes, now: float, *, cut: bool = False) -> CachedObject | MalformedItem:
+        """Read one row of a Table; `cut` as in `decode_page`."""
         try:
-            return self._row(row, now)
+            return self._row(row, now, cut)
         except (ValueError, RecursionError) as error:
-            return MalformedItem(str(error)[:_MAX_MESSAGE], None, *self._key(_object_of(row)))
+            return MalformedItem(
+                str(error)[:_MAX_MESSAGE], None, *self._key(row.object if isinstance(row, Row) else _object_of(row))
+            )
 
     def _key(self, item: Raw | bytes) -> tuple[str, int]:
         """Return key and version of an object that cannot be decoded; "" and 0 if it does not belong to this store."""
@@ -244,28 +255,31 @@ class ObjectDecoder:
             return "", 0
         return f"{namespace}/{name}", version
 
-    def _object_event(self, event_type: EventType, raw: Raw, now: float) -> ObjectEvent:
+    def _object_event(self, event_type: EventType, raw: Raw, now: float, cut: bool) -> ObjectEvent:
         if not _is_table(raw):
-            return ObjectEvent(event_type, self._object(bytes(raw), None, now))
-        table = msgspec.json.decode(raw, type=WirePage)
+            return ObjectEvent(event_type, self._object(bytes(raw), None, now, cut))
+        table = _page(raw)
         if not table.rows or len(table.rows) != 1:
             raise MalformedObject("a Table without exactly one row")
-        return ObjectEvent(event_type, self._row(table.rows[0], now), _columns(table.columnDefinitions))
+        return ObjectEvent(event_type, self._row(table.rows[0], now, cut), _columns(table.columnDefinitions))
 
-    def _row(self, raw: Raw | bytes, now: float) -> CachedObject:
-        row = msgspec.json.decode(raw, type=Row)
+    def _row(self, row: Row | Raw | bytes, now: float, cut: bool) -> CachedObject:
+        if not isinstance(row, Row):
+            row = msgspec.json.decode(row, type=Row)
         cells = checked_object(bytes(row.cells))
         if cells[:1] != b"[":
             raise MalformedObject("its cells are no list")
-        return self._object(bytes(row.object), cells, now)
+        return self._object(bytes(row.object), cells, now, cut)
 
-    def _object(self, item: bytes, cells: bytes | None, now: float) -> CachedObject:
-        if DEEPER in item:
+    def _object(self, item: bytes, cells: bytes | None, now: float, cut: bool) -> CachedObject:
+        if cut and DEEPER in item:
             raise MalformedObject("it is nested too deeply")
         found = split_object(
             item,
             (self._struct_prefix, self._sorted_prefix),
             self.marks,
+            cells,
+            now,
             drop_managed_fields=self.drop_managed_fields,
         )
         if bool(found.namespace) != self.resource.namespaced:
@@ -275,7 +289,7 @@ class ObjectDecoder:
         if not self._seen:
             # A field of a custom resource may sort before apiVersion; a built-in object begins with kind or metadata.
             self._order_seen(not item.startswith((b'{"kind"', b'{"metadata"')))
-        return CachedObject(*found, cells, now)
+        return found
 
     def _order_seen(self, alphabetical: bool) -> None:
         self._seen = True
@@ -293,6 +307,13 @@ class ObjectDecoder:
             (annotations or {}).get(INITIAL_EVENTS_END) == "true",
             _columns(found.columnDefinitions) if _is_table(raw) else None,
         )
+
+
+def _page(data: Raw | bytes) -> WirePage[Row] | WirePage[Raw]:
+    try:
+        return _PAGE.decode(data)
+    except msgspec.ValidationError:  # of a row, or of the page, which then fails again
+        return _PAGE_OF_RAW.decode(data)
 
 
 def _is_table(raw: Raw) -> bool:
@@ -324,7 +345,7 @@ def _only_object(raw: Raw) -> Raw:
     try:
         if not _is_table(raw):
             return raw
-        rows = msgspec.json.decode(raw, type=WirePage).rows or []
+        rows = _PAGE_OF_RAW.decode(raw).rows or []
     except (ValueError, RecursionError):
         return _NULL
     return _object_of(rows[0]) if len(rows) == 1 else _NULL

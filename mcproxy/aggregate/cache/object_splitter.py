@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
 
-from mcproxy.aggregate.cache.cached_object import CLUSTER_ANNOTATION, CLUSTER_LABEL
+from mcproxy.aggregate.cache.cached_object import CLUSTER_ANNOTATION, CLUSTER_LABEL, CachedObject
 from mcproxy.kube.nesting import TooDeep, refuse_deep
 from mcproxy.kube.numbers import json_float
 
@@ -107,18 +107,19 @@ class ClusterMarks:
         return labels, b'"labels":' + _encode(labels)
 
 
-MAX_OBJECT_BYTES = 8 * 1024 * 1024
+MAX_OBJECT_BYTES: Final = 8 * 1024 * 1024
 """etcd accepts 1.5 MB per object by default."""
-MAX_DEPTH = 256
+MAX_DEPTH: Final = 256
 """Maximum nesting depth. Python's decoders and encoders fail before a depth of 1,000 is reached, Go's at 10,000."""
-MAX_COMMAS = 1_000_000
+MAX_COMMAS: Final = 1_000_000
 """Maximum number of JSON elements in one object: even a short one can take a hundred bytes while it is decoded."""
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _BACKSLASH = 0x5C
-_MAX_NAME = 1024
-_VERSION = re.compile(rb'"[1-9][0-9]{0,19}"')
+_MAX_NAME: Final = 1024
+_ZERO: Final = 0x30
+_LONGEST_VERSION: Final = 22  # bytes, with quotes
 _NAME = re.compile(r"[^\x00-\x1f/%\x7f]+")
-_MAX_VERSION = 2**64 - 1
+_MAX_VERSION: Final = 2**64 - 1
 _FIELDS = msgspec.json.Decoder(dict[str, Raw])
 _OBJECT = msgspec.json.Decoder(dict[str, Any], float_hook=json_float)
 _VALUE = msgspec.json.Decoder(float_hook=json_float)
@@ -134,26 +135,14 @@ class MalformedObject(ValueError):
     """An object that no kube-apiserver sends. The message names the fault without the object's content."""
 
 
-class SplitObject(NamedTuple):
-    """The result of `split_object`; the fields are those of `CachedObject`."""
-
-    namespace: str
-    name: str
-    uid: str
-    version: int
-    head: bytes
-    tail: bytes
-    metadata_start: int
-    metadata_end: int
-    labels: dict[str, str]
-    created: float
-
-
 def version_of(raw: bytes) -> int:
     """Return a JSON resourceVersion as a number. Raises MalformedObject if it is no positive 64-bit integer."""
-    if not _VERSION.fullmatch(raw) or (version := int(raw[1:-1])) > _MAX_VERSION:
-        raise MalformedObject("its resourceVersion is no positive integer of 64 bits")
-    return version
+    digits = raw[1:-1]
+    if len(raw) <= _LONGEST_VERSION and raw == b'"%b"' % digits and digits.isdigit() and digits[0] != _ZERO:
+        version = int(digits)
+        if version <= _MAX_VERSION:
+            return version
+    raise MalformedObject("its resourceVersion is no positive integer of 64 bits")
 
 
 def canonical(item: bytes) -> bytes:
@@ -193,11 +182,18 @@ def checked_object(item: bytes) -> bytes:
 
 
 def split_object(
-    item: bytes, prefixes: tuple[bytes, ...], marks: ClusterMarks, *, drop_managed_fields: bool = False
-) -> SplitObject:
+    item: bytes,
+    prefixes: tuple[bytes, ...],
+    marks: ClusterMarks,
+    cells: bytes | None,
+    printed: float,
+    *,
+    drop_managed_fields: bool = False,
+) -> CachedObject:
     """Split one object. `prefixes` are the possible first fields of the object (`"kind":"Pod","apiVersion":"v1",`).
 
-    An object without kind and apiVersion, like the items of built-in lists, is accepted, too. Raises MalformedObject.
+    An object without kind and apiVersion, like the items of built-in lists, is accepted, too. `cells` and `printed`
+    are those of `CachedObject`. Raises MalformedObject.
     """
     try:
         refuse_crowded(item)
@@ -205,18 +201,29 @@ def split_object(
         text = checked_object(item)
         if text is not item:
             item, fields = text, _FIELDS.decode(text)
-        metadata = _FIELDS.decode(fields.get("metadata", _NULL))
-        plain = _length(fields) == len(item) and _length(metadata) == len(fields["metadata"])
-        prefix = next((prefix for prefix in prefixes if item.startswith(prefix, 1)), b"")
-        if not plain or (not prefix and ("kind" in fields or "apiVersion" in fields)):
-            item, prefix, plain = _reordered(item, prefixes), prefixes[0], False
+        prefix = _prefix(item, prefixes)
+        found: CachedObject | None = None
+        if prefix or ("kind" not in fields and "apiVersion" not in fields):
+            found = _split(item, len(prefix), fields, True, marks, cells, printed, drop_managed_fields)
+        if found is None:
+            item = _reordered(item, prefixes)
             fields = _FIELDS.decode(item)
-            metadata = _FIELDS.decode(fields["metadata"])
-        return _split(item, len(prefix), fields, metadata, plain, marks, drop_managed_fields)
+            found = _split(item, len(prefixes[0]), fields, False, marks, cells, printed, drop_managed_fields)
+        if found is None:
+            raise MalformedObject("it cannot be split")
+        return found
     except MalformedObject:
         raise
     except (ValueError, RecursionError) as error:  # msgspec's errors and UTF-8 errors are ValueErrors
         raise MalformedObject(f"it cannot be decoded: {str(error)[:200]}") from None
+
+
+def _prefix(item: bytes, prefixes: tuple[bytes, ...]) -> bytes:
+    """Return the prefix with which the object begins; b"" if it begins with none."""
+    for prefix in prefixes:
+        if item.startswith(prefix, 1):
+            return prefix
+    return b""
 
 
 def object_identity(item: Raw | bytes) -> tuple[str, str, int]:
@@ -227,21 +234,14 @@ def object_identity(item: Raw | bytes) -> tuple[str, str, int]:
             raise MalformedObject(f"it has no metadata.{key}")
     names = _text(metadata["namespace"]) if "namespace" in metadata else "", _text(metadata["name"])
     for text in names:
-        _check_name(text)
+        if text:
+            _check_name(text)
     return (*names, version_of(bytes(metadata["resourceVersion"])))
 
 
 def _check_name(text: str) -> None:
-    if text and (len(text) > _MAX_NAME or not _NAME.fullmatch(text) or text in (".", "..")):
+    if len(text) > _MAX_NAME or not _NAME.fullmatch(text) or text in (".", ".."):
         raise MalformedObject("its name or namespace cannot stand in a path")
-
-
-def _length(fields: dict[str, Raw]) -> int:
-    """Return the length of a JSON object with these fields if it has no white space and no escapes in its keys.
-
-    White space, escapes and duplicate keys each make the text longer, never shorter.
-    """
-    return sum(map(len, fields)) + sum(map(len, fields.values())) + 4 * len(fields) + 1
 
 
 def _reordered(item: bytes, prefixes: tuple[bytes, ...]) -> bytes:
@@ -257,50 +257,78 @@ def _split(
     item: bytes,
     prefix_length: int,
     fields: dict[str, Raw],
-    metadata: dict[str, Raw],
     plain: bool,
     marks: ClusterMarks,
+    cells: bytes | None,
+    printed: float,
     drop_managed_fields: bool,
-) -> SplitObject:
-    start = 1
+) -> CachedObject | None:
+    """Split an object that begins with a prefix of this length.
+
+    If `plain`, the lengths are not known to add up: the result is None if they do not.
+    """
+    start = position = 1
     for key, value in fields.items():
-        start += len(key) + 3 if plain else len(_encode(key)) + 1
+        position += len(key) + 3 if plain else len(_encode(key)) + 1
         if key == "metadata":
-            break
-        start += len(value) + 1
-    pieces: dict[str, bytes] = {}
-    position = start + 1
-    for key, value in metadata.items():
-        end = position + len(value) + (len(key) + 3 if plain else len(_encode(key)) + 1)
-        pieces[key] = item[position:end]
-        position = end + 1
-
-    labels, field = marks.labels(bytes(metadata["labels"])) if "labels" in metadata else marks.no_labels
-    sorted_keys = next(iter(fields)) == "apiVersion"
-    if "annotations" in pieces:
-        pieces["annotations"] = marks.annotations(bytes(metadata["annotations"]))
-    else:
-        pieces = _with(pieces, "annotations", marks.no_annotations, _BEHIND_ANNOTATIONS, sorted_keys)
-    if "labels" in pieces:
-        pieces["labels"] = field
-    else:
-        pieces = _with(pieces, "labels", field, _BEHIND_LABELS, sorted_keys)
-    if drop_managed_fields:
-        pieces.pop("managedFields", None)
-
+            start = position
+        position += len(value) + 1
+    if position != len(item):  # the last field has a brace behind it, not a comma
+        return None
+    metadata = _FIELDS.decode(fields.get("metadata", _NULL))
     for key in ("name", "resourceVersion"):
         if key not in metadata:
             raise MalformedObject(f"it has no metadata.{key}")
+    labels, labels_field = marks.labels(bytes(metadata["labels"])) if "labels" in metadata else marks.no_labels
+    annotations = metadata.get("annotations")
+    annotations_field = marks.no_annotations if annotations is None else marks.annotations(bytes(annotations))
+    missing: list[tuple[str, bytes, frozenset[str]]] = []
+    if annotations is None:
+        missing.append(("annotations", annotations_field, _BEHIND_ANNOTATIONS))
+    if "labels" not in metadata:
+        missing.append(("labels", labels_field, _BEHIND_LABELS))
+    sorted_keys = next(iter(fields)) == "apiVersion"
+    if not sorted_keys:
+        missing.reverse()
+
+    # Fields that stay as they are, one behind the other, are one text.
+    texts: list[bytes] = []
+    place = 0
+    begin = position = start + 1
+    for key, value in metadata.items():
+        end = position + len(value) + (len(key) + 3 if plain else len(_encode(key)) + 1)
+        while missing and (key > missing[0][0] if sorted_keys else key in missing[0][2]):
+            if begin < position:
+                texts.append(item[begin : position - 1])
+                begin = position
+            texts.append(missing.pop(0)[1])
+        changed = key in ("resourceVersion", "labels", "annotations") or (
+            drop_managed_fields and key == "managedFields"
+        )
+        if changed:
+            if begin < position:
+                texts.append(item[begin : position - 1])
+            begin = end + 1
+            if key == "resourceVersion":
+                place = len(texts)
+            elif key == "labels":
+                texts.append(labels_field)
+            elif key == "annotations":
+                texts.append(annotations_field)
+        position = end + 1
+    if position != start + len(fields["metadata"]):
+        return None
+    if begin < position:
+        texts.append(item[begin : position - 1])
+    texts += [field for _, field, _ in missing]
+
     name = _text(metadata["name"])
     namespace = marks.shared(_text(metadata["namespace"])) if "namespace" in metadata else ""
-    for text in (name, namespace) if namespace else (name,):
-        if len(text) > _MAX_NAME or not _NAME.fullmatch(text) or text in (".", ".."):
-            raise MalformedObject("its name or namespace cannot stand in a path")
-    place = list(pieces).index("resourceVersion")
-    texts = list(pieces.values())
+    for part in (name, namespace) if namespace else (name,):
+        _check_name(part)
     head = b"".join((item[1 + prefix_length : start], b"{", b",".join((*texts[:place], b'"resourceVersion":"'))))
-    end_of_metadata = b",".join((b'"', *texts[place + 1 :])) + b"}"
-    return SplitObject(
+    end_of_metadata = b",".join((b'"', *texts[place:])) + b"}"
+    return CachedObject(
         namespace,
         name,
         _text(metadata["uid"]) if "uid" in metadata else "",
@@ -311,20 +339,9 @@ def _split(
         len(end_of_metadata),
         labels,
         _created(metadata.get("creationTimestamp")),
+        cells,
+        printed,
     )
-
-
-def _with(
-    pieces: dict[str, bytes], key: str, piece: bytes, behind: frozenset[str], sorted_keys: bool
-) -> dict[str, bytes]:
-    """Return the fields with `key` added where a kube-apiserver writes it: before the fields in `behind`, or sorted."""
-    found: dict[str, bytes] = {}
-    for other, text in pieces.items():
-        if key not in found and (other > key if sorted_keys else other in behind):
-            found[key] = piece
-        found[other] = text
-    found.setdefault(key, piece)
-    return found
 
 
 def _text(raw: Raw) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Generic, TypeVar
+
 import msgspec
 from msgspec import Raw
 
@@ -14,23 +16,29 @@ class PageMeta(msgspec.Struct):
     remainingItemCount: int | None = None
 
 
-class WirePage(msgspec.Struct):
-    """A page of a List or of a Table, or a Status in its place."""
-
-    kind: str = ""
-    apiVersion: str = ""
-    metadata: PageMeta = msgspec.field(default_factory=PageMeta)
-    items: list[Raw] | None = None
-    rows: list[Raw] | None = None
-    columnDefinitions: Raw = Raw(b"null")
-    message: str = ""
-
-
 class Row(msgspec.Struct, gc=False):
     """A row of a Table."""
 
     cells: Raw
     object: Raw
+
+
+R = TypeVar("R", Row, Raw)
+
+
+class WirePage(msgspec.Struct, Generic[R]):
+    """A page of a List or of a Table, or a Status in its place.
+
+    Its rows are Raw if one of them is malformed, and the others are to be read.
+    """
+
+    kind: str = ""
+    apiVersion: str = ""
+    metadata: PageMeta = msgspec.field(default_factory=PageMeta)
+    items: list[Raw] | None = None
+    rows: list[R] | None = None
+    columnDefinitions: Raw = Raw(b"null")
+    message: str = ""
 
 
 class Line(msgspec.Struct, gc=False):

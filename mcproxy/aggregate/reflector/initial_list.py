@@ -143,7 +143,7 @@ class PagedList:
                 return self._store.decoder.decode_page(body, wall_seconds(self._clock))
             except DeeplyNested:
                 body = await self._shallow(body)
-            return self._store.decoder.decode_page(body, wall_seconds(self._clock))
+            return self._store.decoder.decode_page(body, wall_seconds(self._clock), cut=True)
         except ControlError as error:
             self._collection.member.epoch += 1
             raise MemberError(error.cause) from None
