@@ -149,6 +149,7 @@ class RedisEngine:
             "ssl_check_hostname": True,
             "ssl_ca_data": self._authorities[0],
             "ssl_include_verify_flags": [ssl.VERIFY_X509_PARTIAL_CHAIN],  # each certificate of caFile is an anchor
+            "ssl_exclude_verify_flags": [ssl.VERIFY_X509_STRICT],  # Python 3.13 sets it; Go asks for no key identifiers
         }
         if config.certificate is not None and config.key is not None:
             # OpenSSL loads a client certificate only from files.
