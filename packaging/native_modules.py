@@ -18,7 +18,7 @@ WHOLE: tuple[str, ...] = ("http", "http/h1", "http/h2", "http/h2/hpack", "reques
 
 NAMED: Mapping[str, str] = {
     "aggregate": "selection",
-    "aggregate/cache": "decoder event_log object_splitter sequence store version_waiters",
+    "aggregate/cache": "decoder event_log object_splitter relist sequence store version_waiters",
     "aggregate/encoding": "columns encoder objects table",
     "aggregate/reads": "list_page list_state response_body",
     "aggregate/resource_version": "formats",

@@ -114,7 +114,6 @@ MAX_DEPTH: Final = 256
 MAX_COMMAS: Final = 1_000_000
 """Maximum number of JSON elements in one object: even a short one can take a hundred bytes while it is decoded."""
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
-_BACKSLASH = 0x5C
 _MAX_NAME: Final = 1024
 _ZERO: Final = 0x30
 _LONGEST_VERSION: Final = 22  # bytes, with quotes
@@ -172,7 +171,7 @@ def checked_object(item: bytes) -> bytes:
             item.decode()
         except UnicodeDecodeError:
             raise MalformedObject("it is not UTF-8") from None
-    if b"\n" in item or b"\r" in item:  # line breaks between tokens: each event of a watch must be one line
+    if item.find(b"\n") >= 0 or item.find(b"\r") >= 0:  # line breaks between tokens: each event of a watch must be one line
         item = canonical(item)
     try:
         refuse_deep(item, MAX_DEPTH)
@@ -346,7 +345,7 @@ def _split(
 
 def _text(raw: Raw) -> str:
     text = bytes(raw)
-    if text[:1] == b'"' and _BACKSLASH not in text:
+    if text[:1] == b'"' and text.find(b"\\") < 0:
         return text[1:-1].decode()
     return _TEXT.decode(text)
 
