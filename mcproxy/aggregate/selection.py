@@ -2,14 +2,15 @@
 
 Label selectors match the decoded dictionary of each object. A field selector can name any scalar path of any resource.
 A path that is not an attribute of the cached object is read from its JSON, but only if the JSON contains the text of
-the value.
+the value. The values of one of Kubernetes' own field labels are kept with the objects (`FieldColumn`): a kube-apiserver
+has an index for the most frequent list of this kind, that of each node's pods.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -25,7 +26,7 @@ from mcproxy.kube.status import StatusError
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.cache.cached_object import CachedObject
-    from mcproxy.aggregate.cache.sequence import Chunk, LabelRuns
+    from mcproxy.aggregate.cache.sequence import ObjectSequence
     from mcproxy.kube.resource import GroupVersionResource
 
 KnownField = Callable[[str], bool | None]
@@ -33,6 +34,8 @@ KnownField = Callable[[str], bool | None]
 
 DECODING = 50
 """The cost (`Selection.cost`) of a term that is read from the JSON."""
+KEPT = 20
+"""The cost of a term whose values are kept, when they are read for the first time."""
 MAX_TERMS = 64
 """Maximum number of terms in a field selector; each term can require decoding every object."""
 MAX_DEPTH = 32
@@ -41,6 +44,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9._:/-]+\Z")
 """Matches values that a kube-apiserver's JSON encoder writes without an escape."""
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TEXT = msgspec.json.Decoder(str)
+_NULL = msgspec.Raw(b"null")
 
 ObjectMatcher = Callable[["CachedObject"], bool]
 
@@ -52,15 +56,18 @@ class Selection:
     they are also matched. `impossible`: the selector requires two different names or namespaces.
     """
 
-    __slots__ = ("_fields", "_labels", "cost", "impossible", "name", "namespace")
+    __slots__ = ("_fields", "_kept", "_labels", "cost", "impossible", "name", "namespace")
 
     def __init__(self, requirements: tuple[Requirement, ...] = (), terms: Sequence[tuple[FieldTerm, FieldLabel]] = ()):
         self._labels = label_matcher(requirements)
-        self.cost = 1 + len(requirements) + DECODING * len(terms)
+        kept = [(term, label) for term, label in terms if label in _READERS][:1]
+        self._kept = kept[0] if kept else None
+        self.cost = 1 + len(requirements) + DECODING * (len(terms) - len(kept)) + KEPT * len(kept)
         """The maximum cost of matching one object, in units of about 0.1 microseconds; clients choose the length of a
         selector.
         """
-        self._fields = [_field_matcher(term, label) for term, label in terms]
+        # The field whose values are kept is the first.
+        self._fields = [_field_matcher(*each) for each in (*kept, *(each for each in terms if each not in kept))]
         names = _demanded(terms, "metadata.name")
         namespaces = _demanded(terms, "metadata.namespace")
         self.impossible = len(names) > 1 or len(namespaces) > 1
@@ -72,9 +79,9 @@ class Selection:
         return self._labels is not None or bool(self._fields)
 
     @property
-    def by_label(self) -> bool:
-        """Whether there is a label selector."""
-        return self._labels is not None
+    def by_chunk(self) -> bool:
+        """Whether `filter_chunk` reads less than `filter`: there are labels, or a term whose values are kept."""
+        return self._labels is not None or self._kept is not None
 
     def matches(self, obj: CachedObject) -> bool:
         """Return whether an object is selected."""
@@ -96,23 +103,33 @@ class Selection:
                     selected = match(labels)
                 if selected:
                     found.append(obj)
-        return self._filter_fields(found)
+        return self._filter_fields(found, self._fields)
 
-    def filter_chunk(self, chunk: Chunk, runs: LabelRuns) -> list[CachedObject]:
-        """Return the selected objects of a chunk whose `label_runs` are known, without reading other objects."""
-        match = self._labels
-        if match is None:
-            return self._filter_fields(list(chunk))
+    def filter_chunk(self, objects: ObjectSequence, index: int) -> list[CachedObject]:
+        """Return the selected objects of a chunk, with what is kept of its objects' labels and fields."""
+        chunk, match, kept = objects.chunks[index], self._labels, self._kept
         found: list[CachedObject] = []
-        start = 0
-        for labels, end in zip(runs.labels, runs.ends, strict=True):
-            if match(labels):
-                found += chunk[start:end]
-            start = end
-        return self._filter_fields(found)
+        if match is not None:
+            runs = objects.label_runs(index)
+            start = 0
+            for labels, end in zip(runs.labels, runs.ends, strict=True):
+                if match(labels):
+                    found += chunk[start:end]
+                start = end
+            return self._filter_fields(found, self._fields)
+        if kept is None:
+            return self._filter_fields(list(chunk), self._fields)
+        term, label = kept
+        value, negated = term.value, term.negated
+        texts = objects.field_values(index, label, _READERS[label])
+        if negated:
+            found = [obj for obj, text in zip(chunk, texts, strict=True) if text != value]
+        elif value in texts:
+            found = [obj for obj, text in zip(chunk, texts, strict=True) if text == value]
+        return self._filter_fields(found, self._fields[1:])
 
-    def _filter_fields(self, found: list[CachedObject]) -> list[CachedObject]:
-        for field in self._fields:
+    def _filter_fields(self, found: list[CachedObject], fields: Sequence[ObjectMatcher]) -> list[CachedObject]:
+        for field in fields:
             found = [obj for obj in found if field(obj)]
         return found
 
@@ -171,11 +188,48 @@ def _field_matcher(term: FieldTerm, label: FieldLabel) -> ObjectMatcher:
 
     def matches(obj: CachedObject) -> bool:
         # The text of the value must be in the JSON; this check excludes most objects.
-        if needle not in obj.tail and needle not in obj.head:
+        if obj.tail.find(needle) < 0 and obj.head.find(needle) < 0:
             return negated
         return (found(obj) == value) is not negated
 
     return matches
+
+
+def _reader(label: FieldLabel) -> Callable[[CachedObject], str]:
+    """Return a function that reads the value of one of Kubernetes' own field labels, in one pass over the JSON."""
+    decoders = [_path_decoder(path.split(".")) for path in label.paths]
+    depths, default = [path.count(".") for path in label.paths], label.default
+
+    def read(obj: CachedObject) -> str:
+        document = obj.json(b"", b"%d" % obj.version)
+        for decoder, depth in zip(decoders, depths, strict=True):
+            try:
+                found: Any = decoder.decode(document)
+                for _ in range(depth + 1):
+                    if found is None:
+                        break
+                    found = found.value
+                text = "" if found is None else _scalar(bytes(found))
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                text = ""
+            if text:
+                return text
+        return default
+
+    return read
+
+
+def _path_decoder(path: list[str]) -> msgspec.json.Decoder[Any]:
+    """Return a decoder of documents that reads one path: a structure with `value` for each of its fields."""
+    last, *others = reversed(path)
+    found = msgspec.defstruct("Field", [("value", msgspec.Raw, msgspec.field(default=_NULL, name=last))], gc=False)
+    for name in others:
+        found = msgspec.defstruct("Field", [("value", found | None, msgspec.field(default=None, name=name))], gc=False)
+    return msgspec.json.Decoder(found)
+
+
+_READERS = {label: _reader(label) for labels in FIELD_LABELS.values() for label in labels.values()}
+"""Readers of the field labels whose values are kept."""
 
 
 def scalar_at(document: bytes, path: Sequence[str]) -> str:
@@ -187,8 +241,13 @@ def scalar_at(document: bytes, path: Sequence[str]) -> str:
             if found is None:
                 return ""
             raw = bytes(found)
-        if raw[:1] == b'"':
-            return _TEXT.decode(raw)
+        return _scalar(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ""
+
+
+def _scalar(raw: bytes) -> str:
+    """Return a JSON value as a field selector writes it; "" for null, lists and objects. Raises as msgspec does."""
+    if raw[:1] == b'"':
+        return _TEXT.decode(raw)
     return "" if raw[:1] in (b"{", b"[") or raw == b"null" else raw.decode("ascii", "replace")

@@ -73,8 +73,31 @@ def test_selections(labels: str, fields: str, matched: list[Any]) -> None:
     assert [obj for obj in (WEB, API) if selection.matches(obj)] == matched
     sequence = ObjectSequence.from_sorted([WEB, WEB, API])
     twice = [obj for obj in (WEB, WEB, API) if obj in matched]
-    assert selection.filter_chunk(sequence.chunks[0], sequence.label_runs(0)) == twice
+    assert selection.filter_chunk(sequence, 0) == twice
     assert bool(selection) is bool(labels or fields)
+
+
+def test_the_values_of_a_field_are_read_once_and_a_changed_object_again() -> None:
+    pods = [decoded(pod(f"pod-{number:04d}", spec={"nodeName": f"n{number % 3}"})) for number in range(600)]
+    sequence = ObjectSequence.from_sorted(pods)
+
+    def listed(sequence: ObjectSequence, fields: str) -> list[str]:
+        selection = select("", fields)
+        assert selection.by_chunk
+        found = [obj for index in range(len(sequence.chunks)) for obj in selection.filter_chunk(sequence, index)]
+        assert found == selection.filter([obj for chunk in sequence.chunks for obj in chunk])
+        return [obj.name for obj in found]
+
+    assert len(listed(sequence, "spec.nodeName=n1")) == 200
+    moved = sequence.put(decoded(pod("pod-0001", spec={"nodeName": "n2"})))
+    assert "pod-0001" in listed(moved, "spec.nodeName=n2")
+    assert "pod-0001" not in listed(moved, "spec.nodeName=n1")
+    assert "pod-0001" in listed(sequence, "spec.nodeName=n1")
+    assert len(listed(moved, "spec.nodeName!=n1,status.phase=")) == 401
+    assert listed(moved.remove("demo/pod-0004"), "spec.nodeName=n1,metadata.name!=pod-0007")[:2] == [
+        "pod-0010",
+        "pod-0013",
+    ]
 
 
 def test_field_labels_of_a_resource_stand_where_kubernetes_finds_them() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -241,9 +242,7 @@ class ObjectDecoder:
         try:
             return self._row(row, now, cut)
         except (ValueError, RecursionError) as error:
-            return MalformedItem(
-                str(error)[:_MAX_MESSAGE], None, *self._key(row.object if isinstance(row, Row) else _object_of(row))
-            )
+            return MalformedItem(str(error)[:_MAX_MESSAGE], None, *self._key(_object_of(row)))
 
     def _key(self, item: Raw | bytes) -> tuple[str, int]:
         """Return key and version of an object that cannot be decoded; "" and 0 if it does not belong to this store."""
@@ -263,9 +262,8 @@ class ObjectDecoder:
             raise MalformedObject("a Table without exactly one row")
         return ObjectEvent(event_type, self._row(table.rows[0], now, cut), _columns(table.columnDefinitions))
 
-    def _row(self, row: Row | Raw | bytes, now: float, cut: bool) -> CachedObject:
-        if not isinstance(row, Row):
-            row = msgspec.json.decode(row, type=Row)
+    def _row(self, wire: Any, now: float, cut: bool) -> CachedObject:
+        row = _row_of(wire)
         cells = checked_object(bytes(row.cells))
         if cells[:1] != b"[":
             raise MalformedObject("its cells are no list")
@@ -332,10 +330,15 @@ def _columns(raw: Raw) -> bytes | None:
     return checked_object(columns) if columns[:1] == b"[" else None
 
 
-def _object_of(row: Raw | bytes) -> Raw:
+def _row_of(row: Any) -> Row:
+    """Return a row of a Table: a Row, Raw or bytes (of which mypy takes Raw for bytes, which it is not)."""
+    return row if isinstance(row, Row) else msgspec.json.decode(row, type=Row)
+
+
+def _object_of(row: Any) -> Raw:
     """Return the object of a Table's row that could not be decoded; `_NULL` if there is none."""
     try:
-        return msgspec.json.decode(row, type=Row).object
+        return _row_of(row).object
     except (ValueError, RecursionError):
         return _NULL
 

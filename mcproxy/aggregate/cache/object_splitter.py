@@ -115,6 +115,7 @@ MAX_COMMAS: Final = 1_000_000
 """Maximum number of JSON elements in one object: even a short one can take a hundred bytes while it is decoded."""
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _MAX_NAME: Final = 1024
+_QUOTE: Final = 0x22
 _ZERO: Final = 0x30
 _LONGEST_VERSION: Final = 22  # bytes, with quotes
 _NAME = re.compile(r"[^\x00-\x1f/%\x7f]+")
@@ -136,10 +137,9 @@ class MalformedObject(ValueError):
 
 def version_of(raw: bytes) -> int:
     """Return a JSON resourceVersion as a number. Raises MalformedObject if it is no positive 64-bit integer."""
-    digits = raw[1:-1]
-    if len(raw) <= _LONGEST_VERSION and raw == b'"%b"' % digits and digits.isdigit() and digits[0] != _ZERO:
-        version = int(digits)
-        if version <= _MAX_VERSION:
+    if 2 < len(raw) <= _LONGEST_VERSION and raw[0] == raw[-1] == _QUOTE and raw[1] != _ZERO:
+        digits = raw[1:-1]
+        if digits.isdigit() and (version := int(digits)) <= _MAX_VERSION:
             return version
     raise MalformedObject("its resourceVersion is no positive integer of 64 bits")
 
@@ -171,7 +171,9 @@ def checked_object(item: bytes) -> bytes:
             item.decode()
         except UnicodeDecodeError:
             raise MalformedObject("it is not UTF-8") from None
-    if item.find(b"\n") >= 0 or item.find(b"\r") >= 0:  # line breaks between tokens: each event of a watch must be one line
+    if (
+        item.find(b"\n") >= 0 or item.find(b"\r") >= 0
+    ):  # line breaks between tokens: each event of a watch must be one line
         item = canonical(item)
     try:
         refuse_deep(item, MAX_DEPTH)

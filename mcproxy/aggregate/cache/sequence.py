@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from itertools import chain
 from typing import Generic, NamedTuple, TypeVar
 from zlib import crc32
@@ -16,6 +16,8 @@ from mcproxy.aggregate.cache.cached_object import CachedObject
 _MASK = 2**64 - 1
 CHUNK = 512
 """Maximum number of objects in a chunk: a change copies up to this many references."""
+_MOST_COLUMNS = 4  # fields whose values are kept at a time
+_MOST_TEXTS = 4096
 _SMALL = 64  # a chunk that has fewer after a removal is joined to its neighbour
 
 Chunk = tuple[CachedObject, ...]
@@ -33,6 +35,38 @@ class LabelRuns(NamedTuple):
     """Where each run ends in the chunk."""
 
 
+class FieldColumn:
+    """The values of one field of the objects of a sequence, by chunk; None for a chunk whose values are not read yet.
+
+    The value of a changed object is read at once, unless the values have not been used for as many changes as there are
+    objects: reading all of them again then costs less.
+    """
+
+    __slots__ = ("_texts", "chunks", "read", "unused")
+
+    def __init__(
+        self, read: Callable[[CachedObject], str], chunks: list[list[str] | None], texts: dict[str, str], unused: int
+    ) -> None:
+        self.read = read
+        self.chunks = chunks
+        self.unused = unused
+        self._texts = texts
+
+    def value(self, item: CachedObject) -> str:
+        """Return the value of an object; equal values are one string, as far as possible."""
+        text = self.read(item)
+        known = self._texts.get(text)
+        if known is None:
+            if len(self._texts) >= _MOST_TEXTS:
+                return text
+            known = self._texts[text] = text
+        return known
+
+    def with_chunks(self, index: int, parts: list[list[str] | None], end: int) -> FieldColumn:
+        """Return the column of a sequence in which `parts` replace the chunks from `index` to `end`."""
+        return FieldColumn(self.read, [*self.chunks[:index], *parts, *self.chunks[end:]], self._texts, self.unused + 1)
+
+
 def key_of(item: CachedObject) -> str:
     """Return `namespace/name`, the order in which a kube-apiserver lists."""
     return f"{item.namespace}/{item.name}"
@@ -44,7 +78,7 @@ class ObjectSequence:
     The garbage collector tracks neither the objects nor the chunks, which are tuples of such objects.
     """
 
-    __slots__ = ("_chunks", "_fingerprint", "_firsts", "_length", "_runs")
+    __slots__ = ("_chunks", "_columns", "_fingerprint", "_firsts", "_length", "_runs")
 
     def __init__(
         self,
@@ -53,8 +87,10 @@ class ObjectSequence:
         length: int = 0,
         runs: list[LabelRuns | None] | None = None,
         fingerprint: int | None = None,
+        columns: dict[Hashable, FieldColumn] | None = None,
     ) -> None:
         self._chunks = chunks
+        self._columns = columns or {}  # the kept values of fields, by field
         self._fingerprint = fingerprint  # None until it is first requested
         self._firsts = firsts  # the key of the first object in each chunk
         self._length = length
@@ -100,6 +136,22 @@ class ObjectSequence:
             runs = self._runs[index] = _label_runs(self._chunks[index])
         return runs
 
+    def field_values(self, index: int, field: Hashable, read: Callable[[CachedObject], str]) -> list[str]:
+        """Return the value of a field of each object in a chunk; `read` returns that of one object.
+
+        They are kept, also for later sequences: one change of a chunk reads one object again.
+        """
+        column = self._columns.get(field)
+        if column is None:
+            if len(self._columns) >= _MOST_COLUMNS:
+                self._columns.clear()
+            column = self._columns[field] = FieldColumn(read, [None] * len(self._chunks), {}, 0)
+        column.unused = 0
+        values = column.chunks[index]
+        if values is None:
+            values = column.chunks[index] = [column.value(item) for item in self._chunks[index]]
+        return values
+
     def get(self, key: str) -> CachedObject | None:
         """Return the object with that key, None if there is none."""
         index, place = self._find(key)
@@ -132,8 +184,8 @@ class ObjectSequence:
         index, place = self._find(key)
         chunk = self._chunks[index]
         if place < len(chunk) and key_of(chunk[place]) == key:
-            return self._with(index, (*chunk[:place], item, *chunk[place + 1 :]), chunk[place], item)
-        return self._with(index, (*chunk[:place], item, *chunk[place:]), None, item)
+            return self._with(index, place, (*chunk[:place], item, *chunk[place + 1 :]), chunk[place], item)
+        return self._with(index, place, (*chunk[:place], item, *chunk[place:]), None, item)
 
     def remove(self, key: str) -> ObjectSequence:
         """Return the sequence without the object with that key, or this sequence if it has no such object."""
@@ -143,7 +195,7 @@ class ObjectSequence:
         chunk = self._chunks[index]
         if place >= len(chunk) or key_of(chunk[place]) != key:
             return self
-        return self._with(index, chunk[:place] + chunk[place + 1 :], chunk[place], None)
+        return self._with(index, place, chunk[:place] + chunk[place + 1 :], chunk[place], None)
 
     def changed(self, changes: Mapping[str, CachedObject | None]) -> ObjectSequence:
         """Return the sequence with many changes by key; None removes the object. Each chunk is copied at most once."""
@@ -174,13 +226,13 @@ class ObjectSequence:
         return index, bisect_left(self._chunks[index], key, key=key_of)
 
     def _with(
-        self, index: int, chunk: Chunk, before: CachedObject | None, after: CachedObject | None
+        self, index: int, place: int, chunk: Chunk, before: CachedObject | None, after: CachedObject | None
     ) -> ObjectSequence:
-        """Return the sequence with the chunk at `index` replaced by one in which an object is added, replaced or
-        removed.
+        """Return the sequence with the chunk at `index` replaced by one in which the object at `place` is added,
+        replaced or removed.
         """
         known = self._fingerprint
-        end = index + 1
+        changed, end = index, index + 1
         if len(chunk) < _SMALL and len(self._chunks) > 1:
             if index:
                 index -= 1
@@ -189,12 +241,22 @@ class ObjectSequence:
                 chunk += self._chunks[end]
                 end += 1
         parts = _split(chunk)
+        columns: dict[Hashable, FieldColumn] = {}
+        for field, column in self._columns.items():
+            if column.unused < self._length:
+                pieces: list[list[str] | None] = [None] * len(parts)
+                values = column.chunks[changed]
+                if values is not None and len(parts) == end - index == 1:
+                    added = [] if after is None else [column.value(after)]
+                    pieces = [[*values[:place], *added, *values[place + (before is not None) :]]]
+                columns[field] = column.with_chunks(index, pieces, end)
         return ObjectSequence(
             (*self._chunks[:index], *parts, *self._chunks[end:]),
             (*self._firsts[:index], *(key_of(part[0]) for part in parts), *self._firsts[end:]),
             self._length + (after is not None) - (before is not None),
             self._runs and [*self._runs[:index], *[None] * len(parts), *self._runs[end:]],
             None if known is None else (known + _difference(before, after)) & _MASK,
+            columns,
         )
 
 

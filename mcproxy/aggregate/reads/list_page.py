@@ -82,10 +82,10 @@ class Lister:
     def _selected(self) -> Iterator[Batch]:
         selection = self._selection
         for state in self._states:
-            if selection.by_label and self._batch >= CHUNK and self._is_whole(state):
+            if selection.by_chunk and self._batch >= CHUNK and self._is_whole(state):
                 objects = state.snapshot.objects
-                for index, chunk in enumerate(objects.chunks):
-                    yield state, selection.filter_chunk(chunk, objects.label_runs(index))
+                for index in range(len(objects.chunks)):
+                    yield state, selection.filter_chunk(objects, index)
                 continue
             for batch in self._slices(state):
                 yield state, selection.filter(batch) if selection else batch

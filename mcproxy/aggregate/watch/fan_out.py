@@ -1,8 +1,8 @@
 """Sends the changes of one view to all its watchers.
 
 Changes of the stores go into one queue. At most every 20 ms, new changes are encoded once for each group of watchers
-with the same selection and representation, and the same bytes are written to the whole group. Each watcher above 400
-makes this interval 50 µs longer, up to 100 ms; a change after a pause is still sent immediately. A watcher that is not
+with the same selection and representation, and the same bytes are written to the whole group. Each watcher above 200
+makes this interval 100 µs longer, up to 150 ms; a change after a pause is still sent immediately. A watcher that is not
 up to date (it begins, was slow, or comes from a replica that is ahead) first catches up by itself.
 """
 
@@ -47,11 +47,11 @@ log = Logger(__name__)
 
 FLUSH_INTERVAL = 0.02
 """Minimum seconds between two flushes: changes within this time are written together."""
-FLUSH_A_WATCHER = 50e-6
+FLUSH_A_WATCHER = 100e-6
 """Minimum seconds per watcher between two flushes, up to LONGEST_FLUSH_INTERVAL. Even a short write costs about 10 µs.
-So under constant change, writes take a fifth of a core, and the changes themselves can use the rest.
+So under constant change, small writes take a tenth of a core, and the changes themselves can use the rest.
 """
-LONGEST_FLUSH_INTERVAL = 0.1
+LONGEST_FLUSH_INTERVAL = 0.15
 _TIDY_INTERVAL = 1.0  # seconds between two clean-ups of the queue
 
 

@@ -72,6 +72,13 @@ class SequenceModel(RuleBasedStateMachine):
         self.sequence = self.sequence.remove(key)
         self.model.pop(key, None)
 
+    @rule(number=st.integers(0, 5), field=st.sampled_from("abcdef"))
+    def read_a_field(self, number: int, field: str) -> None:
+        for sequence in (self.sequence, *(earlier for earlier, _ in self.earlier[-2:])):
+            if number < len(sequence.chunks):
+                values = sequence.field_values(number, field, lambda item: f"{field} {item.version}")
+                assert values == [f"{field} {item.version}" for item in sequence.chunks[number]]
+
     @rule(start=st.integers(0, 3000), count=st.integers(1, 1500))
     def remove_many(self, start: int, count: int) -> None:
         self.keep()
@@ -148,6 +155,22 @@ def test_labels_that_replicas_share_are_looked_at_once_also_after_a_change() -> 
     assert after.label_runs(0) is runs[0]
     assert [item.labels for item in after] == labels_of(after)
     assert before.label_runs(1) is runs[1]
+
+
+def test_values_that_are_not_used_are_dropped_and_read_again() -> None:
+    read: list[str] = []
+
+    def value(item: CachedObject) -> str:
+        read.append(item.name)
+        return str(item.version)
+
+    sequence = ObjectSequence.from_sorted([cached(f"n{number}", version=1) for number in range(8)])
+    assert sequence.field_values(0, "field", value) == ["1"] * 8
+    for version in range(2, 11):
+        sequence = sequence.put(cached("n3", version=version))
+    assert len(read) == 8 + 8, "each change read one, until there had been as many as objects"
+    assert sequence.field_values(0, "field", value) == ["1", "1", "1", "10", "1", "1", "1", "1"]
+    assert len(read) == 8 + 8 + 8
 
 
 def test_removals_do_not_leave_ever_smaller_chunks() -> None:
