@@ -206,10 +206,8 @@ def _reader(label: FieldLabel) -> Callable[[CachedObject], str]:
             try:
                 found: Any = decoder.decode(document)
                 for _ in range(depth + 1):
-                    if found is None:
-                        break
                     found = found.value
-                text = "" if found is None else _scalar(bytes(found))
+                text = _scalar(bytes(found))
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 text = ""
             if text:
@@ -222,9 +220,11 @@ def _reader(label: FieldLabel) -> Callable[[CachedObject], str]:
 def _path_decoder(path: list[str]) -> msgspec.json.Decoder[Any]:
     """Return a decoder of documents that reads one path: a structure with `value` for each of its fields."""
     last, *others = reversed(path)
-    found = msgspec.defstruct("Field", [("value", msgspec.Raw, msgspec.field(default=_NULL, name=last))], gc=False)
+    found: Any = msgspec.defstruct("Field", [("value", msgspec.Raw, msgspec.field(default=_NULL, name=last))], gc=False)
     for name in others:
-        found = msgspec.defstruct("Field", [("value", found | None, msgspec.field(default=None, name=name))], gc=False)
+        found = msgspec.defstruct(
+            "Field", [("value", found, msgspec.field(default_factory=found, name=name))], gc=False
+        )
     return msgspec.json.Decoder(found)
 
 
