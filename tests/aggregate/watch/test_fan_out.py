@@ -117,9 +117,9 @@ def test_many_watchers_are_written_to_less_often_and_a_change_after_a_pause_at_o
     assert {exchange.writes for exchange in exchanges} == {1}
     room.put("east", "a", 12)
     room.put("east", "a", 13)
-    room.run(0.03)  # of 40 ms
+    room.run(0.06)  # of 80 ms
     assert {exchange.writes for exchange in exchanges} == {1}
-    room.run(0.02)
+    room.run(0.03)
     assert {exchange.writes for exchange in exchanges} == {2}
     assert [len(exchange.events) for exchange in exchanges] == [3] * 800
 
