@@ -82,7 +82,7 @@ class ConnectionPool:
     `prior_knowledge`: connections without TLS, which have no ALPN, use HTTP/2 if `protocol` is HTTP2 (RFC 9113 3.3).
     `sends_trailers`: trailers of requests are sent over HTTP/2 (`H2ClientStream.end_body`). `most_head` limits the head
     of a response (bytes). `first_limit`: maximum of clients' streams on a connection before the upstream has announced
-    its limit. `repeats_heads`: as in `H1ClientConnection`.
+    its limit.
     """
 
     __slots__ = (
@@ -118,7 +118,6 @@ class ConnectionPool:
         sends_trailers: bool = False,
         most_head: int = MAX_HEAD,
         first_limit: int = FIRST_LIMIT,
-        repeats_heads: bool = False,
     ) -> None:
         self._connect = connect
         self._deadlines = deadlines
@@ -139,7 +138,6 @@ class ConnectionPool:
             max_connections=max_connections,
             idle_timeout=idle_timeout,
             most_head=most_head,
-            repeats_heads=repeats_heads,
         )
         self._h2 = H2Pool(
             partial(self._dial, None),

@@ -9,7 +9,6 @@ The response is passed to a `ResponseSink` as it arrives; only an incomplete hea
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 from typing import Protocol as Interface
 
@@ -30,7 +29,7 @@ from mcproxy.http.h1.framing import (
     encode_chunk,
     encode_last_chunk,
 )
-from mcproxy.http.h1.head_parser import ResponseHeadParser, parse_response_head
+from mcproxy.http.h1.head_parser import ResponseHeadParser
 from mcproxy.http.messages import (
     BODIED_METHODS,
     CHUNKED,
@@ -68,6 +67,7 @@ class H1ClientConnection:
         "_buffer",
         "_chunked",
         "_deadlines",
+        "_heads",
         "_interim",
         "_keep_alive",
         "_left_pool",
@@ -75,7 +75,6 @@ class H1ClientConnection:
         "_method",
         "_most_head",
         "_owner",
-        "_parse",
         "_paused",
         "_reader",
         "_request_complete",
@@ -97,13 +96,8 @@ class H1ClientConnection:
     multiplexed = False
     transport: Transport
 
-    def __init__(
-        self, owner: H1ConnectionOwner, deadlines: Deadlines, most_head: int = MAX_HEAD, *, repeats_heads: bool = False
-    ) -> None:
-        """`repeats_heads`: whether heads of responses often repeat byte for byte (`ResponseHeadParser`)."""
-        self._parse: Callable[[bytes, bytes], ResponseHead] = (
-            ResponseHeadParser().parse if repeats_heads else parse_response_head
-        )
+    def __init__(self, owner: H1ConnectionOwner, deadlines: Deadlines, most_head: int = MAX_HEAD) -> None:
+        self._heads = ResponseHeadParser()
         self._owner = owner
         self._deadlines = deadlines
         self._most_head = most_head
@@ -246,7 +240,7 @@ class H1ClientConnection:
                 return
             if end > self._most_head:
                 raise self._head_too_long()
-            head = self._parse(data[: end + 4], self._method)
+            head = self._heads.parse(data[: end + 4], self._method)
             data = data[end + 4 :]
             if head.status < 200:
                 if head.status == 101:

@@ -38,7 +38,7 @@ class H1Pool:
     `connect(protocol)` opens a connection and fires when the protocol is connected. At most `max_idle` idle connections
     are kept, whatever the load was, each for `idle_timeout` seconds (0: no limit). `max_connections` limits all
     connections (0: no limit); further requests wait in order for a free one. `most_head` limits a response's head
-    (bytes). `repeats_heads`: as in `H1ClientConnection`.
+    (bytes).
     """
 
     def __init__(
@@ -50,7 +50,6 @@ class H1Pool:
         max_connections: int,
         idle_timeout: float,
         most_head: int = MAX_HEAD,
-        repeats_heads: bool = False,
     ) -> None:
         self._connect = connect
         self._deadlines = deadlines
@@ -58,7 +57,6 @@ class H1Pool:
         self._max_connections = max_connections
         self._idle_timeout = idle_timeout
         self._most_head = most_head
-        self._repeats_heads = repeats_heads
         self._idle: list[H1ClientConnection] = []
         self._used = HighWaterMark(deadlines.seconds())  # the highest number of connections in use
         self._waiting: deque[Deferred[H1ClientConnection]] = deque()
@@ -132,7 +130,7 @@ class H1Pool:
         return self._new()
 
     def _new(self) -> H1ClientConnection:
-        return H1ClientConnection(self, self._deadlines, self._most_head, repeats_heads=self._repeats_heads)
+        return H1ClientConnection(self, self._deadlines, self._most_head)
 
     def _open_for(self, waiter: Deferred[H1ClientConnection]) -> None:
         """Open a connection for a waiting request; if the request is cancelled meanwhile, the connection is kept."""

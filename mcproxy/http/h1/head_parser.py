@@ -58,6 +58,8 @@ _STATUS_LINES = {
 }
 #: Targets that llhttp accepts: a path and a query of characters of RFC 3986.
 _PLAIN_TARGET = re.compile(rb"/[A-Za-z0-9._~!$&'()*+,;=:@%/?-]*")
+_PLAIN_LINE = re.compile(rb"[\t -~]*")
+_MOST_DIGITS: Final = 19  # of a Content-Length that is not checked further
 _KEEP_ALIVE = re.compile(rb"(?i)(?:^|[,;\s])timeout\s*=\s*\"?([0-9]{1,6})(?![0-9])")
 _COMMON_OPTIONS = {option: frozenset({option}) for option in (b"keep-alive", b"close", b"upgrade")}
 
@@ -284,26 +286,87 @@ def _tunnel_protocol(values: Iterable[bytes]) -> bytes | None:
 
 
 class ResponseHeadParser:
-    """Parses the response heads of one connection, on which servers often repeat a head byte for byte.
+    """Parses the response heads of one connection, where a head usually differs from the previous one in some values.
 
-    A repeated head returns the same object again, so callers must not change it.
+    If the status line and the names, line by line, are those of the previous head, only changed values are checked.
+    This holds for heads whose only hop-by-hop fields are Content-Length and `Connection: keep-alive`.
     """
 
-    __slots__ = ("_last", "_method", "_raw")
+    __slots__ = ("_dropped", "_last", "_length_line", "_lines", "_names")
 
     def __init__(self) -> None:
-        self._raw = b""
-        self._method = b""
-        self._last: ResponseHead | None = None
+        self._last: ResponseHead | None = None  # of the kind above
+        self._lines: list[bytes] = []
+        self._names: list[bytes] = []  # with the colon; b"" for a line that must not change
+        self._length_line = 0
+        self._dropped: list[int] = []  # numbers of the lines with hop-by-hop fields, the last first
 
     def parse(self, raw: bytes, request_method: bytes) -> ResponseHead:
         """Return the result of `parse_response_head`."""
-        if raw == self._raw and request_method == self._method and self._last is not None:
-            return self._last
+        lines = raw.split(b"\r\n")
+        last = self._last
+        if last is not None and len(lines) == len(self._lines):
+            head = self._similar(last, lines, request_method)
+            if head is not None:
+                return head
         head = parse_response_head(raw, request_method)
         if len(raw) <= MAX_REMEMBERED:
-            self._raw, self._method, self._last = raw, request_method, head
+            self._remember(lines, head)
         return head
+
+    def _similar(self, last: ResponseHead, lines: list[bytes], request_method: bytes) -> ResponseHead | None:
+        before, names = self._lines, self._names
+        length = last.declared_length
+        for number in range(len(lines)):
+            line = lines[number]
+            if line == before[number]:
+                continue
+            name = names[number]
+            if not name or not line.startswith(name):
+                return None
+            if number == self._length_line:
+                digits = line[len(name) :].strip(b" \t")
+                if not digits.isdigit() or len(digits) >= _MOST_DIGITS:
+                    return None
+                length = int(digits)
+            elif _PLAIN_LINE.fullmatch(line) is None:
+                return None
+        self._lines = lines
+        fields = lines[1:-1]
+        for number in self._dropped:
+            del fields[number - 1]
+        head = ResponseHead()
+        head.status = last.status
+        head.reason = last.reason
+        head.http11 = head.keep_alive = True
+        head.upgrade = None
+        head.idle_limit = 0
+        head.fields = b"\r\n".join(fields)
+        head.declared_length = last.declared_length = length
+        head.length = 0 if length is None or _has_no_body(head.status, request_method) else length
+        return head
+
+    def _remember(self, lines: list[bytes], head: ResponseHead) -> None:
+        self._last = None
+        if not (head.http11 and head.keep_alive and head.status >= 200) or head.declared_length is None:
+            return
+        names: list[bytes] = []
+        dropped: list[int] = []
+        length_line = 0
+        for number, line in enumerate(lines):
+            name = line[: line.find(b":") + 1] if number else b""
+            special = _RESPONSE_SPECIAL.match(b"\n%b\r" % line)
+            if special is not None:
+                dropped.insert(0, number)
+                if name.lower() == b"content-length:" and not length_line:
+                    length_line = number
+                elif name.lower() == b"connection:" and special[2] == b"keep-alive":
+                    name = b""
+                else:
+                    return
+            names.append(name)
+        self._last, self._lines, self._names = head, lines, names
+        self._length_line, self._dropped = length_line, dropped
 
 
 def parse_response_head(raw: bytes, request_method: bytes) -> ResponseHead:
@@ -332,7 +395,7 @@ def parse_response_head(raw: bytes, request_method: bytes) -> ResponseHead:
             head.keep_alive = True
             head.fields = b"".join(parts[::3])[2:-2]
             head.declared_length = length
-            head.length = 0 if status == 204 or status == 304 or request_method == b"HEAD" else length
+            head.length = 0 if _has_no_body(status, request_method) else length
             return head
     else:
         _set_status(head, raw[:line_end])
@@ -351,6 +414,10 @@ def parse_response_head(raw: bytes, request_method: bytes) -> ResponseHead:
     return head
 
 
+def _has_no_body(status: int, request_method: bytes) -> bool:
+    return status < 200 or status == 204 or status == 304 or request_method == b"HEAD"
+
+
 def _only_length(parts: Sequence[bytes]) -> int | None:
     """Return the Content-Length if it is the only hop-by-hop field except `Connection: keep-alive`, else None.
 
@@ -359,7 +426,12 @@ def _only_length(parts: Sequence[bytes]) -> int | None:
     length = None
     for index in range(1, len(parts), 3):
         value = parts[index + 1]
-        if value.isdigit() and length is None and len(value) < 19 and parts[index].lower() == b"content-length":
+        if (
+            value.isdigit()
+            and length is None
+            and len(value) < _MOST_DIGITS
+            and parts[index].lower() == b"content-length"
+        ):
             length = int(value)
         elif value != b"keep-alive" or parts[index].lower() != b"connection":
             return None
@@ -391,8 +463,7 @@ def _set_response_length(head: ResponseHead, special: dict[bytes, list[bytes]], 
     ):
         raise UpstreamProtocolError("ambiguous framing of a response: Transfer-Encoding")
     head.declared_length = declared
-    status = head.status
-    if status < 200 or status == 204 or status == 304 or request_method == b"HEAD":
+    if _has_no_body(head.status, request_method):
         head.length = 0
     elif declared is not None:
         head.length = declared

@@ -109,7 +109,6 @@ class Pod:
                 prior_knowledge=connections.tls is None,
                 sends_trailers=True,
                 most_head=MOST_HEAD,
-                repeats_heads=True,
                 first_limit=1,  # gRPC servers reset streams beyond their limit as violations instead of refusing them
             )
         return self._pool

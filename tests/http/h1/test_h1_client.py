@@ -9,7 +9,6 @@ from twisted.internet.error import ConnectionDone, ConnectionLost
 
 from mcproxy.http.client_stream import MAX_INTERIM, ConnectionClosed, ResponseTimeout
 from mcproxy.http.h1.h1_client import MAX_HEAD
-from mcproxy.http.h1.head_parser import ResponseHeadParser
 from mcproxy.http.messages import UpstreamProtocolError
 from tests.http.h1.harness import Answer, ClientHarness
 
@@ -386,18 +385,6 @@ class TestUpgrade:
         harness.answers(OK)
         assert answer.body == b"ok"
         assert reusable(harness)
-
-
-def test_a_head_that_is_repeated_byte_for_byte_is_judged_by_the_method_of_its_request() -> None:
-    parser = ResponseHeadParser()
-    raw = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-A: b\r\n\r\n"
-    first = parser.parse(raw, b"GET")
-    assert parser.parse(raw, b"GET") is first
-    assert (first.length, parser.parse(raw, b"HEAD").length, parser.parse(raw, b"GET").length) == (5, 0, 5)
-    assert parser.parse(raw.replace(b"5", b"6"), b"GET").length == 6
-    with pytest.raises(UpstreamProtocolError):
-        parser.parse(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n", b"GET")
-    assert parser.parse(raw, b"GET").length == 5
 
 
 def test_interim_responses_are_bounded() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import h11
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from mcproxy.http.h1.head_parser import (
     TLS_INSTEAD,
     RequestHeadParser,
+    ResponseHeadParser,
     incomplete_head_error,
     parse_request_head,
     parse_response_head,
@@ -488,3 +490,77 @@ def test_repeated_fields_are_the_same_bytes() -> None:
 def test_a_client_that_speaks_tls_is_told_apart_from_rubbish() -> None:
     assert incomplete_head_error(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\n" * 10) == TLS_INSTEAD
     assert incomplete_head_error(b"\x16\x04") is None
+
+
+RESPONSE_LINES = [
+    b"Content-Length: 5",
+    b"Content-Length: 06 ",
+    b"content-length: 7",
+    b"Content-Length: 5, 5",
+    b"Content-Length: 99999999999999999999",
+    b"Content-Length:",
+    b"Connection: keep-alive",
+    b"Connection: close",
+    b"Connection: x-a",
+    b"Keep-Alive: timeout=5",
+    b"Transfer-Encoding: chunked",
+    b"Upgrade: h2c",
+    b"X-A: b",
+    b"X-A: c\td",
+    b"X-A:",
+    b"X-A : b",
+    b"X-A: \xe9",
+    b"X-A: b\x00",
+    b"X-A: b\rc",
+    b"X-A: b\nContent-Length: 3",
+    b" folded",
+    b"Date: Sun, 29 Nov 2026 12:00:00 GMT",
+    b"Date: Sun, 29 Nov 2026 12:00:01 GMT",
+]
+STATUS_LINES = [
+    b"HTTP/1.1 200 OK",
+    b"HTTP/1.1 204 No Content",
+    b"HTTP/1.1 200 Fine",
+    b"HTTP/1.0 200 OK",
+    b"HTTP/1.1 103 X",
+]
+
+
+def read(raw: bytes, method: bytes, parse: Callable[[bytes, bytes], ResponseHead]) -> object:
+    try:
+        return attributes_of(parse(raw, method))
+    except UpstreamProtocolError:
+        return "malformed"
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(STATUS_LINES),
+            st.lists(st.sampled_from(RESPONSE_LINES), max_size=4),
+            st.sampled_from([b"GET", b"HEAD"]),
+        ),
+        max_size=8,
+    ),
+    st.lists(st.tuples(st.integers(0, 3), st.sampled_from(RESPONSE_LINES)), max_size=8),
+)
+def test_a_response_head_is_parsed_alike_whatever_came_before(
+    heads: list[tuple[bytes, list[bytes], bytes]], changes: list[tuple[int, bytes]]
+) -> None:
+    parser = ResponseHeadParser()
+    for status_line, fields, method in heads:
+        for place, line in [(-1, b""), *changes]:
+            if 0 <= place < len(fields):
+                fields[place] = line
+            raw = b"\r\n".join([status_line, *fields, b"", b""])
+            assert read(raw, method, parser.parse) == read(raw, method, parse_response_head)
+
+
+def test_a_similar_response_head_is_not_parsed_as_a_whole() -> None:
+    parser = ResponseHeadParser()
+    raw = b"HTTP/1.1 200 OK\r\nX-A: b\r\nContent-Length: 5\r\nDate: 1\r\n\r\n"
+    parser.parse(raw, b"GET")
+    lines = raw.replace(b"5", b"16").replace(b"b", b"c").split(b"\r\n")
+    similar = parser._similar(parser.parse(raw, b"GET"), lines, b"GET")
+    assert similar is not None
+    assert (similar.length, similar.fields) == (16, b"X-A: c\r\nDate: 1\r\n")
