@@ -8,7 +8,7 @@ coroutine that must be awaited for the result. A filter that refuses the request
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -47,7 +47,13 @@ T = TypeVar("T")
 Pending = Coroutine[Deferred[Any], Any, None]
 """A coroutine that must be awaited before a filter has its result."""
 
-_GROUPS_OF_EVENTS = ("", "events.k8s.io")  # event recorders get another refusal message (`dispatch.flow_controller`)
+#: Compiled code reads these faster than an enumeration.
+_PASSTHROUGH: Final = UpstreamIdentity.PASSTHROUGH
+_PROXY: Final = UpstreamIdentity.PROXY
+_GROUPS_OF_EVENTS: Final = (
+    "",
+    "events.k8s.io",
+)  # event recorders get another refusal message (`dispatch.flow_controller`)
 
 
 def authenticate(request: Request, server: VirtualServer, target: bytes) -> Pending | None:
@@ -106,12 +112,12 @@ def _token_decides(server: VirtualServer, cluster: Cluster | None) -> bool:
     """Whether a token takes precedence over a valid client certificate; `cluster` is None for an aggregate."""
     if cluster is None:
         return server.token_decides
-    return cluster.config.identity is UpstreamIdentity.PASSTHROUGH
+    return cluster.config.identity is _PASSTHROUGH
 
 
 async def impersonate(request: Request, server: VirtualServer, cluster: Cluster, target: bytes) -> None:
     """Let the request run as the requested user, if the client may impersonate that user. Raises StatusError."""
-    if cluster.config.identity is UpstreamIdentity.PASSTHROUGH and not server.authenticates:
+    if cluster.config.identity is _PASSTHROUGH and not server.authenticates:
         return  # only the cluster knows the caller, so it decides itself
     authority = _authority(request, cluster)
     real = _user_for(request, authority)
@@ -143,12 +149,12 @@ async def impersonated_user(
     its headers. `target` is the target for the cluster; `authority` is the reviewing cluster, if it is another one.
     """
     identity, name = cluster.config.identity, cluster.name
-    if identity is UpstreamIdentity.PROXY:
+    if identity is _PROXY:
         raise impersonation_unsupported()
     wanted = requested_impersonation(request.identity_headers)
     if wanted is None:
         return None
-    cluster_decides = identity is UpstreamIdentity.PASSTHROUGH and not from_cache
+    cluster_decides = identity is _PASSTHROUGH and not from_cache
 
     async def decide(user: UserInfo, attributes: Attributes) -> Decision:
         found = authorizer.decide(user, attributes, name, authority, cluster_decides=cluster_decides)
@@ -211,7 +217,7 @@ def choose_plan(request: Request, info: RequestInfo, server: VirtualServer, clus
     if plan.reject is not None:
         request.reason = "rejected"
         raise StatusError(plan.reject.code, plan.reject.message, details={})
-    if cluster.config.identity is UpstreamIdentity.PROXY:
+    if cluster.config.identity is _PROXY:
         refuse_pages(request)
     request.cluster = cluster
     return plan

@@ -15,7 +15,7 @@ A watch has no timeout of its own. A silent one ends if its endpoint no longer a
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.defer import CancelledError, Deferred
 
@@ -49,13 +49,17 @@ from mcproxy.upstream.trials import TRIAL_SECONDS
 if TYPE_CHECKING:
     from mcproxy.identity.upstream_identity_headers import UpstreamIdentityHeaders
 
-_REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS"})
+#: Compiled code reads these faster than an enumeration.
+_IMPERSONATE: Final = UpstreamIdentity.IMPERSONATE
+_PASSTHROUGH: Final = UpstreamIdentity.PASSTHROUGH
+_REQUEST_HEADER: Final = UpstreamIdentity.REQUEST_HEADER
+_REPEATABLE: Final = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 _DISCOVERY_TIMEOUT = 5.0  # seconds for the document of an API service's group-version, as in kube-aggregator
-_WITH_OWN_CREDENTIAL = frozenset({UpstreamIdentity.IMPERSONATE, UpstreamIdentity.PROXY})
+_WITH_OWN_CREDENTIAL: Final = frozenset({_IMPERSONATE, UpstreamIdentity.PROXY})
 #: Bytes of a request's fields, or of its target: with one field of more than 8 KiB, or 32 KiB together, nginx ends the
 #: connection (large_client_header_buffers).
-_LARGE_HEAD = 8000
-_ASSERTS_THE_USER = frozenset({UpstreamIdentity.IMPERSONATE, UpstreamIdentity.REQUEST_HEADER})
+_LARGE_HEAD: Final = 8000
+_ASSERTS_THE_USER: Final = frozenset({_IMPERSONATE, _REQUEST_HEADER})
 
 
 class Forward(ResponseRelay):
@@ -89,13 +93,13 @@ class Forward(ResponseRelay):
         self._balancer = plan.balancer
         self._target = target
         identity = cluster.config.identity
-        super().__init__(request, impersonates=identity is UpstreamIdentity.IMPERSONATE)
+        super().__init__(request, impersonates=identity is _IMPERSONATE)
         headers, server = request.identity_headers, request.server
         assert server is not None
         self._names: UpstreamIdentityHeaders | None = None
         self._alone: UserInfo | None = None  # the user for a cluster that possibly gets only the user's name
         self._own_connection = False  # whether to use a separate connection, which a kube-apiserver can end with GOAWAY
-        if identity is UpstreamIdentity.PASSTHROUGH:
+        if identity is _PASSTHROUGH:
             self._own_connection = self._is_unknown()
             self._user_fields = headers.passed_through(
                 authenticates=server.authenticates, by_token=request.caller.by_token
@@ -106,7 +110,7 @@ class Forward(ResponseRelay):
             self._user_fields = self._names.headers_for(told)
             if not (request.impersonates and (told.uid or told.extra)):  # uid and extra that the client requested
                 self._alone = self._names.alone(told)
-            if identity is UpstreamIdentity.REQUEST_HEADER:
+            if identity is _REQUEST_HEADER:
                 self._own_connection = request.user.name == ANONYMOUS_NAME or UNAUTHENTICATED in request.user.groups
         self._uses_own_credential = identity in _WITH_OWN_CREDENTIAL
         self._authorization: bytes | None = None
@@ -384,7 +388,7 @@ class Forward(ResponseRelay):
         if self._authorization is not None and self._credential_renewed():
             return True
         identity = self._cluster.config.identity
-        if identity is not UpstreamIdentity.PASSTHROUGH:
+        if identity is not _PASSTHROUGH:
             self._cluster.credentials.note_refusal(self._exchange.connection.seconds(), self._authorization)
         elif self._request.identity_headers.token is not None:
             self._cluster.refused_tokens.note(self._request.identity_headers.token, self._exchange.connection.seconds())
@@ -401,7 +405,7 @@ class Forward(ResponseRelay):
         redirect's target for a part of the API.
         """
         request, endpoint = self._request, self._request.endpoint
-        if request.api_service is None and self._cluster.config.identity is not UpstreamIdentity.REQUEST_HEADER:
+        if request.api_service is None and self._cluster.config.identity is not _REQUEST_HEADER:
             return False
         assert endpoint is not None
         self._cancel_upstream()
