@@ -125,7 +125,7 @@ def test_every_key_of_the_schema_is_found_and_described(writer: ModuleType) -> N
 
 
 def test_every_key_of_the_access_log_is_documented() -> None:
-    line = json_formatter("worker-0")([EVERYTHING])
+    line = json_formatter("worker-0")(EVERYTHING)
     for key in json.loads(line):
         assert re.search(rf"^\.It Li (?:[\w ,]*\b)?{key}\b", FILE_PAGE, re.MULTILINE), key
 
@@ -173,7 +173,7 @@ def test_examples_are_good_configurations(tmp_path: Path, number: int) -> None:
 def test_page_has_every_key_of_the_access_log_and_no_other() -> None:
     documented = FILE_PAGE[FILE_PAGE.index(".Sh THE ACCESS LOG") :].split(".El")[0]
     keys = [key for line in re.findall(r"^\.It Li (.*)$", documented, re.MULTILINE) for key in line.split(" , ")]
-    assert sorted(keys) == sorted(json.loads(json_formatter("worker-0")([EVERYTHING])))
+    assert sorted(keys) == sorted(json.loads(json_formatter("worker-0")(EVERYTHING)))
 
 
 @pytest.mark.parametrize("page", ["mcproxy.8", "mcproxy.yaml.5"])

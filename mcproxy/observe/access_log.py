@@ -3,13 +3,13 @@
 Values that clients choose (path, user agent) are escaped and limited in length, and credentials in the query are
 masked. So a client cannot forge a log line, and no line contains a token.
 
-Records are formatted in batches. A line in JSON is put together from texts that many requests share, which are kept.
+A line in JSON is put together from texts that many requests share, which are kept.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from twisted.internet.interfaces import IReactorTime
@@ -33,7 +33,7 @@ from mcproxy.observe.writer import FileWriter
 
 log = Logger(__name__)
 
-Formatter = Callable[[Sequence[AccessRecord]], bytes]
+Formatter = Callable[[AccessRecord], str]
 _COMBINED_UNSAFE = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")
 CLOSE_TIMEOUT = 2.0
 """Limit of the time to write the queue at the end of the process (seconds)."""
@@ -43,7 +43,7 @@ LONGEST_BACKLOG = 8 * 1024 * 1024
 """Limit of the queue for the file (bytes)."""
 
 
-class AccessLog(BatchedLog[AccessRecord]):
+class AccessLog(BatchedLog):
     """One open access log: a `Recorder`."""
 
     def __init__(
@@ -52,7 +52,7 @@ class AccessLog(BatchedLog[AccessRecord]):
         config: model.AccessLogConfig,
         *,
         process: str = "",
-        successor: Callable[[], BatchedLog[AccessRecord] | None] = lambda: None,
+        successor: Callable[[], BatchedLog | None] = lambda: None,
     ) -> None:
         """Open the file. Raises OSError.
 
@@ -62,13 +62,14 @@ class AccessLog(BatchedLog[AccessRecord]):
         self.config = config
         self._successor = successor
         writer = FileWriter(config.file, alone=not process)
-        super().__init__(clock, writer, FORMATTERS[config.format](process), LONGEST_BACKLOG)
+        self._line = FORMATTERS[config.format](process)
+        super().__init__(clock, writer, LONGEST_BACKLOG)
 
     def finished(self, record: AccessRecord) -> None:
-        """Write the record of a request. Never blocks and never raises."""
-        self.add(record)
+        """Write the record of a request. Never blocks."""
+        self.add(self._line(record))
 
-    def next_log(self) -> BatchedLog[AccessRecord] | None:
+    def next_log(self) -> BatchedLog | None:
         return self._successor()
 
     def report_lost(self, lines: int, cause: str) -> None:
@@ -103,7 +104,7 @@ class AccessLog(BatchedLog[AccessRecord]):
         )
 
 
-class AccessLogs(OpenLogs[AccessRecord]):
+class AccessLogs(OpenLogs):
     """Opens access logs and keeps track of them, for SIGUSR1 (reopen) and for the end of the process."""
 
     def __init__(self, clock: IReactorTime, process: str = "") -> None:
@@ -141,7 +142,7 @@ class _Shared:
 
 
 def json_formatter(process: str = "") -> Formatter:
-    """Return a function that formats records as JSON objects; the man page mcproxy.yaml(5) lists the keys.
+    """Return a function that formats a record as a JSON object; the man page mcproxy.yaml(5) lists the keys.
 
     `process` is the name of this process if there are several.
     """
@@ -195,14 +196,11 @@ def json_formatter(process: str = "") -> Formatter:
             f"{written_by}{request}{identifier}{trace}{first}{served}{answer}}}\n"
         )
 
-    def format_json(records: Sequence[AccessRecord]) -> bytes:
-        return "".join([line(record) for record in records]).encode("ascii")
-
-    return format_json
+    return line
 
 
 def combined_formatter(process: str = "") -> Formatter:
-    """Return a function that formats records in the combined format of Apache and nginx, with further fields.
+    """Return a function that formats a record in the combined format of Apache and nginx, with further fields.
 
     These are server (or ingress), cluster, endpoint, reason, total time and endpoint time in seconds, Audit-ID and,
     with several processes, the name `process` of this process. Tools for the combined format ignore these fields.
@@ -229,10 +227,7 @@ def combined_formatter(process: str = "") -> Formatter:
             f"{record.total:.3f} {upstream} {request_id}{written_by}\n"
         )
 
-    def format_combined(records: Sequence[AccessRecord]) -> bytes:
-        return "".join([line(record) for record in records]).encode("ascii")
-
-    return format_combined
+    return line
 
 
 FORMATTERS: dict[str, Callable[[str], Formatter]] = {"json": json_formatter, "combined": combined_formatter}

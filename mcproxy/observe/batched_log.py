@@ -1,49 +1,42 @@
-"""A log with one line per record, which the reactor formats and a thread writes in batches.
+"""A log whose lines a thread writes in batches.
 
-    add -> [records] --50 ms or 1024--> bytes -> FileWriter (queue, thread) -> file
+    add -> [lines] --50 ms or 512--> bytes -> FileWriter (queue, thread) -> file
 
-Formatting many records at once costs less per record than formatting each between requests, when the processor's
-caches hold other data. If the file stalls, a limited number of bytes is queued. Further records are dropped, counted
-and reported, because a proxy that waits for its log would be worse.
+If the file stalls, a limited number of bytes is queued. Further lines are dropped, counted and reported, because a
+proxy that waits for its log would be worse.
 """
 
 from __future__ import annotations
 
 import time
 from abc import ABCMeta, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from mcproxy.observe.writer import FileWriter
 
-T = TypeVar("T")
-
 FLUSH_AFTER: Final = 0.05
-"""Longest time that a record waits before its line is passed to the writer (seconds)."""
-FLUSH_COUNT: Final = 1024
-"""Records per batch, which take about 1 ms to format. Waking the thread for a batch costs as much as 20 records."""
+"""Longest time that a line waits before it is passed to the writer (seconds)."""
+FLUSH_COUNT: Final = 512
+"""Lines per batch. Waking the thread for a batch costs as much as 20 lines."""
 REPORT_EVERY = 10.0
 """Interval of the reports of lost lines (seconds)."""
 POLL_AFTER = 1.0
 """Seconds between two checks of the writer's results."""
 
 
-class BatchedLog(Generic[T], metaclass=ABCMeta):
+class BatchedLog(metaclass=ABCMeta):
     """One open log file."""
 
-    def __init__(
-        self, clock: IReactorTime, writer: FileWriter, format: Callable[[Sequence[T]], bytes], longest_backlog: int
-    ) -> None:
-        """`format` turns records into complete lines; `longest_backlog` is the limit of the queue (bytes)."""
+    def __init__(self, clock: IReactorTime, writer: FileWriter, longest_backlog: int) -> None:
+        """`longest_backlog` is the limit of the queue (bytes)."""
         self._clock = clock
         self._writer = writer
-        self._format = format
         self._longest_backlog = longest_backlog
-        self._records: list[T] = []
+        self._lines: list[str] = []
         self._bytes_passed = 0
-        self._timer: IDelayedCall | None = None  # for passing records to the writer
+        self._timer: IDelayedCall | None = None  # for passing lines to the writer
         self._poll_timer: IDelayedCall | None = None  # for checking the writer's results
         self._dropped = 0
         self._reported = 0
@@ -53,7 +46,7 @@ class BatchedLog(Generic[T], metaclass=ABCMeta):
         self.is_open = True
 
     @abstractmethod
-    def next_log(self) -> BatchedLog[T] | None:
+    def next_log(self) -> BatchedLog | None:
         """Return the log that takes over after `close`, for requests that began before a reload."""
 
     @abstractmethod
@@ -87,16 +80,16 @@ class BatchedLog(Generic[T], metaclass=ABCMeta):
         """Bytes that wait for the file."""
         return self._bytes_passed - self._writer.bytes_done
 
-    def add(self, record: T) -> None:
-        """Write a record. Never blocks and never raises."""
+    def add(self, line: str) -> None:
+        """Write a line (ASCII, with its end). Never blocks and never raises."""
         if not self.is_open:
             successor = self.next_log()
             if successor is not None:
-                successor.add(record)
+                successor.add(line)
             return
-        records = self._records
-        records.append(record)
-        if len(records) >= FLUSH_COUNT:
+        lines = self._lines
+        lines.append(line)
+        if len(lines) >= FLUSH_COUNT:
             self._pass_on()
         if self._timer is None:
             self._timer = self._clock.callLater(FLUSH_AFTER, self._tick)
@@ -134,7 +127,7 @@ class BatchedLog(Generic[T], metaclass=ABCMeta):
     def _tick(self) -> None:
         self._timer = None
         self._pass_on()
-        if self._poll_timer is None:  # a separate timer, so that new records are not delayed
+        if self._poll_timer is None:  # a separate timer, so that new lines are not delayed
             self._poll_writer()
 
     def _poll_writer(self) -> None:
@@ -148,15 +141,15 @@ class BatchedLog(Generic[T], metaclass=ABCMeta):
             self._poll_timer = self._clock.callLater(POLL_AFTER, self._poll_writer)
 
     def _pass_on(self) -> None:
-        records, self._records = self._records, []
-        if not records:
+        lines, self._lines = self._lines, []
+        if not lines:
             return
         if self.queued_bytes > self._longest_backlog:
-            self._dropped += len(records)
+            self._dropped += len(lines)
             return
-        data = self._format(records)
+        data = "".join(lines).encode("ascii")
         self._bytes_passed += len(data)
-        self._writer.write(data, len(records))
+        self._writer.write(data, len(lines))
 
     def _report(self) -> None:
         writer = self._writer
@@ -174,16 +167,16 @@ class BatchedLog(Generic[T], metaclass=ABCMeta):
                 self.report_not_reopened(reopen_error)
 
 
-class OpenLogs(Generic[T]):
+class OpenLogs:
     """The open logs of one kind, for SIGUSR1 (reopen), the metrics and the end of the process."""
 
     def __init__(self, close_timeout: float) -> None:
         """`close_timeout` is the limit of the time to write the queues at the end of the process (seconds)."""
         self._close_timeout = close_timeout
-        self._logs: list[BatchedLog[T]] = []
+        self._logs: list[BatchedLog] = []
         self._lost_before = self._written_before = 0
 
-    def opened(self, log: BatchedLog[T]) -> None:
+    def opened(self, log: BatchedLog) -> None:
         """Note that a log was opened, and drop logs that are closed."""
         for each in list(self._logs):
             if not each.is_open and each.wait_closed(0):
@@ -192,7 +185,7 @@ class OpenLogs(Generic[T]):
                 self._written_before += each.written
         self._logs.append(log)
 
-    def newest(self) -> BatchedLog[T] | None:
+    def newest(self) -> BatchedLog | None:
         """Return the newest open log."""
         return next((each for each in reversed(self._logs) if each.is_open), None)
 

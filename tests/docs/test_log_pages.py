@@ -60,7 +60,7 @@ def test_each_field_of_the_access_log_is_on_its_page_and_in_the_manual() -> None
     for name in AccessRecord.__slots__:
         if getattr(record, name) == "":
             setattr(record, name, "x")
-    fields = set(json.loads(json_formatter("main")([record])))
+    fields = set(json.loads(json_formatter("main")(record)))
     page = (DOCS / "access-log.md").read_text()
     listed = {name for row in rows(page, "Fields") for name in re.findall(r"`(\w+)`", row[0])}
     assert listed == fields

@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,7 +21,7 @@ from tests.support.clock import Clock
 Write = Callable[[str], None]
 
 
-def opened(kind: str, clock: Clock, process: str, path: Path) -> tuple[BatchedLog[Any], Write]:
+def opened(kind: str, clock: Clock, process: str, path: Path) -> tuple[BatchedLog, Write]:
     """Return a process's log, and what writes a line with this text to it, at once."""
     if kind == "audit":
         audit = AuditLogs(clock, process).open(model.AuditLogConfig(file=str(path)))
@@ -35,7 +34,7 @@ def opened(kind: str, clock: Clock, process: str, path: Path) -> tuple[BatchedLo
     return access, lambda text: write(clock, access, lambda: add(text))
 
 
-def write(clock: Clock, log: BatchedLog[Any], add: Callable[[], None]) -> None:
+def write(clock: Clock, log: BatchedLog, add: Callable[[], None]) -> None:
     before = log.written
     add()
     clock.advance(FLUSH_AFTER)

@@ -325,7 +325,7 @@ class AuthenticatingProxy(Harness):
     def access_lines(self) -> list[str]:
         """The records, in each format of the access log."""
         formats = [make("") for make in FORMATTERS.values()]
-        return [write([record]).decode("ascii") for record in self.records for write in formats]
+        return [write(record) for record in self.records for write in formats]
 
     async def close(self) -> None:
         globalLogPublisher.removeObserver(cast(Any, self._observe))

@@ -6,7 +6,7 @@ events are counted and reported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 
 from twisted.internet.interfaces import IReactorTime
@@ -26,12 +26,7 @@ CLOSE_TIMEOUT = 5.0
 _TODO = "free space or check the disk; events are kept in memory up to 16 MiB and written as soon as that works again"
 
 
-def encode(lines: Sequence[str]) -> bytes:
-    """Return lines of events as bytes."""
-    return "".join(lines).encode("ascii")
-
-
-class AuditLog(BatchedLog[str]):
+class AuditLog(BatchedLog):
     """An open audit log, with a cache of values that many events share."""
 
     def __init__(
@@ -40,7 +35,7 @@ class AuditLog(BatchedLog[str]):
         config: model.AuditLogConfig,
         *,
         process: str = "",
-        successor: Callable[[], BatchedLog[str] | None] = lambda: None,
+        successor: Callable[[], BatchedLog | None] = lambda: None,
     ) -> None:
         """Open the file. Raises OSError.
 
@@ -57,9 +52,9 @@ class AuditLog(BatchedLog[str]):
         self.micro_time = values.MicroTime()
         self._successor = successor
         writer = FileWriter(config.file, keep=True, alone=not process)
-        super().__init__(clock, writer, encode, LONGEST_BACKLOG)
+        super().__init__(clock, writer, LONGEST_BACKLOG)
 
-    def next_log(self) -> BatchedLog[str] | None:
+    def next_log(self) -> BatchedLog | None:
         return self._successor()
 
     def report_lost(self, lines: int, cause: str) -> None:
@@ -105,7 +100,7 @@ class AuditLog(BatchedLog[str]):
         )
 
 
-class AuditLogs(OpenLogs[str]):
+class AuditLogs(OpenLogs):
     """Opens audit logs and keeps track of them, for SIGUSR1 (reopen), the metrics and the end of the process."""
 
     def __init__(self, clock: IReactorTime, process: str = "") -> None:
