@@ -38,7 +38,7 @@ _COMBINED_UNSAFE = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")
 CLOSE_TIMEOUT = 2.0
 """Limit of the time to write the queue at the end of the process (seconds)."""
 _MOST_SHARED: Final = 1024  # texts of one kind
-_LONGEST_SHARED: Final = 2048  # characters; a longer text is made for each line
+_LONGEST_SHARED: Final = 1024  # characters; a longer text is made for each line
 LONGEST_BACKLOG = 8 * 1024 * 1024
 """Limit of the queue for the file (bytes)."""
 

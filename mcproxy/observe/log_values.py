@@ -88,7 +88,7 @@ def json_members(names: Sequence[str], values: Sequence[object]) -> str:
 
 def json_seconds(seconds: float) -> str:
     """Return a duration as a decimal number with six digits after the point."""
-    micros = int(seconds * 1e6)
+    micros = max(0, int(seconds * 1e6))
     thousandth = micros // 1000
     if thousandth < 1000:
         return _THOUSANDTHS[thousandth] + THREE_DIGITS[micros % 1000]

@@ -155,6 +155,19 @@ def test_other_parameters_stay(query: str) -> None:
     assert mask_query("/api?" + query) == "/api?" + query
 
 
+def test_lines_do_not_depend_on_the_lines_before() -> None:
+    kept = json_line()
+    records = [
+        record(client=client, cached=cached, user_agent=agent, groups=groups, attempts=groups)
+        for client in ("10.1.2.3", "10.1.2.4")
+        for cached in (None, True, False)
+        for agent in ("", "kubectl", "x" * 3000)
+        for groups in (0, 1)
+    ]
+    for each in records * 2:
+        assert kept(each) == json_line()(each)
+
+
 @pytest.mark.parametrize("seconds", [0.0, 1e-9, 1e-6, 9.9e-6, 1e-5, 9.99e-5, 0.25, 86400.0, 1e7])
 def test_seconds_are_plain_decimals(seconds: float) -> None:
     line = json_line()(record(total=seconds, first_byte=seconds, upstream=seconds))
