@@ -175,6 +175,13 @@ class TestNight:
 
     PARTS = ("slow", "pythons", "packages", "native", "properties", "fuzz", "soak", "consistency")
 
+    @staticmethod
+    def native_on(version: str, tmp_path: Path) -> list[str]:
+        """Return the calls for the compiled build on another Python."""
+        there = f"VENV=.venv-{version} PYTHON={tmp_path}/bin/python{version}"
+        rooms = "tests/http tests/proxy tests/net tests/aggregate tests/e2e"
+        return [f"- - native {there}", f"0 - suite {there} ARGS={rooms}"]
+
     def test_it_runs_all_parts(self, checkout: Checkout, tmp_path: Path) -> None:
         done = checkout.run("night")
         assert checkout.calls == [
@@ -185,6 +192,8 @@ class TestNight:
             "0 - suite",
             "0 - fuzz RUNS=5000",
             "0 - soak TIME=1m",
+            *self.native_on("3.12", tmp_path),
+            *self.native_on("3.13", tmp_path),
             "- - native-clean",
             "- 500 suite ARGS=-m hypothesis --timeout 600",
             "- - fuzz RUNS=1000000",
@@ -209,11 +218,12 @@ class TestNight:
         assert "- - native-clean" in checkout.calls
         assert done.returncode == 1
 
-    def test_a_build_that_fails_is_a_failure_and_runs_no_suite(self, checkout: Checkout) -> None:
+    def test_a_build_that_fails_is_a_failure_and_runs_no_suite(self, checkout: Checkout, tmp_path: Path) -> None:
         checkout.break_target("native")
         done = checkout.run("night", "native")
         assert table(done.stdout)["native"] == "failed"
-        assert checkout.calls == ["- - native", "- - native-clean"]
+        others = [self.native_on(of, tmp_path)[0] for of in ("3.12", "3.13")]
+        assert checkout.calls == ["- - native", *others, "- - native-clean"]
         assert done.returncode == 1
 
     def test_no_other_python_is_a_failure(self, checkout: Checkout, tmp_path: Path, environ: dict[str, str]) -> None:
