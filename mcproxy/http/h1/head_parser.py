@@ -59,6 +59,7 @@ _STATUS_LINES = {
 #: Targets that llhttp accepts: a path and a query of characters of RFC 3986.
 _PLAIN_TARGET = re.compile(rb"/[A-Za-z0-9._~!$&'()*+,;=:@%/?-]*")
 _PLAIN_LINE = re.compile(rb"[\t -~]*")
+_MISSES: Final = 3  # heads in a row that are not similar, until one of them is remembered
 _MOST_DIGITS: Final = 19  # of a Content-Length that is not checked further
 _KEEP_ALIVE = re.compile(rb"(?i)(?:^|[,;\s])timeout\s*=\s*\"?([0-9]{1,6})(?![0-9])")
 _COMMON_OPTIONS = {option: frozenset({option}) for option in (b"keep-alive", b"close", b"upgrade")}
@@ -292,7 +293,7 @@ class ResponseHeadParser:
     This holds for heads whose only hop-by-hop fields are Content-Length and `Connection: keep-alive`.
     """
 
-    __slots__ = ("_dropped", "_last", "_length_line", "_lines", "_names")
+    __slots__ = ("_dropped", "_last", "_length_line", "_lines", "_misses", "_names")
 
     def __init__(self) -> None:
         self._last: ResponseHead | None = None  # of the kind above
@@ -300,6 +301,7 @@ class ResponseHeadParser:
         self._names: list[bytes] = []  # with the colon; b"" for a line that must not change
         self._length_line = 0
         self._dropped: list[int] = []  # numbers of the lines with hop-by-hop fields, the last first
+        self._misses = 0  # heads since the last one that was similar
 
     def parse(self, raw: bytes, request_method: bytes) -> ResponseHead:
         """Return the result of `parse_response_head`."""
@@ -308,9 +310,11 @@ class ResponseHeadParser:
         if last is not None and len(lines) == len(self._lines):
             head = self._similar(last, lines, request_method)
             if head is not None:
+                self._misses = 0
                 return head
         head = parse_response_head(raw, request_method)
-        if len(raw) <= MAX_REMEMBERED:
+        self._misses += 1
+        if len(raw) <= MAX_REMEMBERED and (last is None or self._misses >= _MISSES):
             self._remember(lines, head)
         return head
 

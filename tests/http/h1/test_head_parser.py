@@ -564,3 +564,13 @@ def test_a_similar_response_head_is_not_parsed_as_a_whole() -> None:
     similar = parser._similar(parser.parse(raw, b"GET"), lines, b"GET")
     assert similar is not None
     assert (similar.length, similar.fields) == (16, b"X-A: c\r\nDate: 1\r\n")
+
+
+def test_a_head_of_another_kind_is_remembered_when_it_is_the_usual_one() -> None:
+    parser = ResponseHeadParser()
+    usual, other = (b"HTTP/1.1 %b\r\nContent-Length: 5\r\n\r\n" % line for line in (b"200 OK", b"404 Not Found"))
+    remembered = []
+    for raw in (usual, other, usual, other, other, other, other):
+        parser.parse(raw, b"GET")
+        remembered.append(parser._lines[0][9:12])
+    assert remembered == [b"200", b"200", b"200", b"200", b"200", b"404", b"404"]
