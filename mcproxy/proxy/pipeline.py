@@ -73,10 +73,9 @@ _AUTHORIZATION = Step.AUTHORIZATION
 _FORWARDING = Step.FORWARDING
 _AGGREGATE = Step.AGGREGATE
 
-#: Maximum number of cached request infos, and maximum bytes of a target in the cache. The Leases of 5,000 nodes, each
-#: renewed every 10 seconds, fit into it, in 8 MB (11 MB with the longest targets).
-_CACHE_SIZE = 8192
-_LONGEST_CACHED = 256
+#: Maximum number of cached request infos, and maximum bytes of a target in the cache: together at most 1 MiB.
+_CACHE_SIZE = 2048
+_LONGEST_CACHED = 512
 
 
 class Pipeline:
