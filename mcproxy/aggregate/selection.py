@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from mcproxy.aggregate.cache.sequence import LONGEST_VALUE
 from mcproxy.kube.field_labels import FIELD_LABELS, METADATA, FieldLabel, unknown_field_label
 from mcproxy.kube.selectors import (
     FieldTerm,
@@ -60,7 +61,7 @@ class Selection:
 
     def __init__(self, requirements: tuple[Requirement, ...] = (), terms: Sequence[tuple[FieldTerm, FieldLabel]] = ()):
         self._labels = label_matcher(requirements)
-        kept = [(term, label) for term, label in terms if label in _READERS][:1]
+        kept = [each for each in terms if each[1] in _READERS and len(each[0].value) <= LONGEST_VALUE][:1]
         self._kept = kept[0] if kept else None
         self.cost = 1 + len(requirements) + DECODING * (len(terms) - len(kept)) + KEPT * len(kept)
         """The maximum cost of matching one object, in units of about 0.1 microseconds; clients choose the length of a

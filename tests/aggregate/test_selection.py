@@ -100,6 +100,25 @@ def test_the_values_of_a_field_are_read_once_and_a_changed_object_again() -> Non
     ]
 
 
+@pytest.mark.parametrize("length", [252, 253, 254, 255, 300])
+def test_values_of_any_length_are_compared_as_a_whole(length: int) -> None:
+    names = ["n" * each for each in (252, 253, 254, 255, 300)]
+    pods = [decoded(pod(f"pod-{number}", spec={"nodeName": name})) for number, name in enumerate(names)]
+    sequence = ObjectSequence.from_sorted(pods)
+    for operator in ("=", "!="):
+        selection = select("", f"spec.nodeName{operator}{'n' * length}")
+        found = [obj.name for obj in selection.filter_chunk(sequence, 0)]
+        assert found == [obj.name for obj in selection.filter(pods)]
+        assert len(found) == (1 if operator == "=" else 4)
+
+
+def test_a_long_value_is_not_kept_as_a_whole() -> None:
+    sequence = ObjectSequence.from_sorted([decoded(pod(spec={"nodeName": "n" * 100_000}))])
+    select("", "spec.nodeName=n1").filter_chunk(sequence, 0)
+    (column,) = sequence._columns.values()
+    assert [len(value) for chunk in column.chunks if chunk for value in chunk] == [254]
+
+
 def test_field_labels_of_a_resource_stand_where_kubernetes_finds_them() -> None:
     done = decoded({**pod("done"), "status": {"succeeded": 3}}, JOBS)
     new = decoded(pod("new"), JOBS)

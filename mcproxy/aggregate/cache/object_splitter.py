@@ -24,6 +24,7 @@ _encode = msgspec.json.Encoder().encode
 _MAX_CACHED = 4096
 _MAX_CACHED_BYTES = 2048
 _MAX_STRINGS = 65_536
+_LONGEST_SHARED = 1024  # characters; a kube-apiserver accepts no longer name, label or value
 _ANNOTATION_KEY = _encode(CLUSTER_ANNOTATION) + b":"
 
 
@@ -48,11 +49,11 @@ class ClusterMarks:
     def shared(self, text: str) -> str:
         """Return an equal string, shared with other objects where possible."""
         known = self._strings.get(text)
-        if known is None:
+        if known is None and len(text) <= _LONGEST_SHARED:
             if len(self._strings) >= _MAX_STRINGS:
                 self._strings.clear()
-            known = self._strings[text] = text
-        return known
+            self._strings[text] = text
+        return text if known is None else known
 
     def labels(self, raw: bytes) -> tuple[dict[str, str], bytes]:
         """Return the labels with the cluster's label, and `"labels":{…}`; a label of the same name is replaced.
@@ -171,9 +172,7 @@ def checked_object(item: bytes) -> bytes:
             item.decode()
         except UnicodeDecodeError:
             raise MalformedObject("it is not UTF-8") from None
-    if (
-        item.find(b"\n") >= 0 or item.find(b"\r") >= 0
-    ):  # line breaks between tokens: each event of a watch must be one line
+    if item.find(b"\n") >= 0 or item.find(b"\r") >= 0:  # between tokens: each event of a watch must be one line
         item = canonical(item)
     try:
         refuse_deep(item, MAX_DEPTH)
@@ -266,7 +265,8 @@ def _split(
 ) -> CachedObject | None:
     """Split an object that begins with a prefix of this length.
 
-    If `plain`, the lengths are not known to add up: the result is None if they do not.
+    `plain`: the text is taken to have no white space, no escaped key and no duplicate key. Each of these makes it
+    longer than the sum of its keys and values, never shorter; then the result is None.
     """
     start = position = 1
     for key, value in fields.items():

@@ -18,6 +18,8 @@ CHUNK = 512
 """Maximum number of objects in a chunk: a change copies up to this many references."""
 _MOST_COLUMNS = 4  # fields whose values are kept at a time
 _MOST_TEXTS = 4096
+LONGEST_VALUE = 253
+"""Maximum characters of a field's value that is kept whole; a longer one is kept as one character more than this."""
 _SMALL = 64  # a chunk that has fewer after a removal is joined to its neighbour
 
 Chunk = tuple[CachedObject, ...]
@@ -53,8 +55,11 @@ class FieldColumn:
         self._texts = texts
 
     def value(self, item: CachedObject) -> str:
-        """Return the value of an object; equal values are one string, as far as possible."""
-        text = self.read(item)
+        """Return the value of an object; equal values are one string, as far as possible.
+
+        A longer value than LONGEST_VALUE is cut, so that members cannot fill the memory with values.
+        """
+        text = self.read(item)[: LONGEST_VALUE + 1]
         known = self._texts.get(text)
         if known is None:
             if len(self._texts) >= _MOST_TEXTS:
