@@ -50,10 +50,8 @@ Pending = Coroutine[Deferred[Any], Any, None]
 #: Compiled code reads these faster than an enumeration.
 _PASSTHROUGH: Final = UpstreamIdentity.PASSTHROUGH
 _PROXY: Final = UpstreamIdentity.PROXY
-_GROUPS_OF_EVENTS: Final = (
-    "",
-    "events.k8s.io",
-)  # event recorders get another refusal message (`dispatch.flow_controller`)
+#: Event recorders get another refusal message (`dispatch.flow_controller`).
+_GROUPS_OF_EVENTS: Final = ("", "events.k8s.io")
 
 
 def authenticate(request: Request, server: VirtualServer, target: bytes) -> Pending | None:

@@ -115,7 +115,7 @@ class ListPage:
         self._printed = printed
         self._table = page.kind == "Table"
         self._cut = cut
-        self._items: Sequence[Raw | Row] = (page.rows if self._table else page.items) or []
+        self._items: Sequence[Any] = (page.rows if self._table else page.items) or []
         self.version = version_of(bytes(page.metadata.resourceVersion))
         """The list's resourceVersion."""
         self.continue_token = page.metadata.continue_
@@ -129,7 +129,7 @@ class ListPage:
     def __iter__(self) -> Iterator[CachedObject | MalformedItem]:
         decoder, printed, cut = self._decoder, self._printed, self._cut
         for item in self._items:
-            if isinstance(item, Row) or self._table:
+            if self._table:
                 yield decoder.decode_row(item, printed, cut=cut)
             else:
                 yield decoder.decode_item(item, printed, cut=cut)
