@@ -46,6 +46,7 @@ from mcproxy.config.model.clusters import (
     ExecPlugin,
     FrontProxy,
     HealthCheck,
+    HTTPProxy,
     KubeconfigReference,
     UpstreamIdentity,
     UpstreamProtocol,
@@ -118,6 +119,7 @@ from mcproxy.config.model.servers import (
     ClustersBackend,
     Server,
     SessionsConfig,
+    TunnelsBackend,
 )
 from mcproxy.config.model.services import (
     DERIVED_PREFIX,
@@ -134,6 +136,7 @@ from mcproxy.config.model.services import (
     Unreachable,
     lease_of,
 )
+from mcproxy.config.model.tunnels import Dial, DialCredentials, DialTLS, Tunnel
 
 __all__ = [
     "ADMIN_PATHS",
@@ -177,6 +180,9 @@ __all__ = [
     "CreateRule",
     "Credentials",
     "DaemonConfig",
+    "Dial",
+    "DialCredentials",
+    "DialTLS",
     "DistributedClaims",
     "EndpointConfig",
     "ExecPlugin",
@@ -187,6 +193,7 @@ __all__ = [
     "FlowControlType",
     "FrontProxy",
     "HTTPProtocol",
+    "HTTPProxy",
     "HashBy",
     "HeaderEdits",
     "HealthCheck",
@@ -237,6 +244,8 @@ __all__ = [
     "TCPBind",
     "TokenFileConfig",
     "TokenReview",
+    "Tunnel",
+    "TunnelsBackend",
     "UnavailableMembers",
     "UnixBind",
     "Unreachable",

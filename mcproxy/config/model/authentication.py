@@ -115,12 +115,21 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestHeader:
-    """The proxies that are trusted to name users in X-Remote-* headers."""
+    """The proxies that are trusted to name users in X-Remote-* headers.
 
-    ca: Annotated[PEMFile, Key("caFile")]
+    At least one of `ca` and `listeners` is set.
+    """
+
+    ca: Annotated[PEMFile | None, Key("caFile")] = None
     """PEM file with the authorities of their client certificates; not those of clientCertificates."""
     allowed_names: Annotated[tuple[str, ...], Key(omit_empty=True)] = ()
     """The common names that their certificates may have. Left out: every certificate of the authorities is accepted."""
+    listeners: Annotated[tuple[Name, ...], Key(omit_empty=True)] = ()
+    """Listeners with dial, whose hubs are trusted to name users. No certificate is needed: a hub has proved its name
+    when it was dialled."""
+    hub_user: Name | None = None
+    """The user of requests of these hubs without X-Remote-User: their health checks, reviews and caches. Required with
+    listeners."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,8 +40,24 @@ class UpstreamProtocol(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HTTPProxy:
+    """An HTTP proxy that opens connections to other servers (CONNECT, RFC 9110 9.3.6)."""
+
+    url: str
+    """The proxy, as http://HOST:PORT."""
+    user: str | None = None
+    """The user name for the proxy (Basic)."""
+    password: Annotated[Secret | None, NOT_A_KEY] = None
+    password_file: FileName | None = None
+    """File with the user's password for the proxy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointConfig:
-    """One kube-apiserver. `url` is normalised: scheme, host, port and path apart, no trailing slash on the path."""
+    """One kube-apiserver. `url` is normalised: scheme, host, port and path apart, no trailing slash on the path.
+
+    The endpoint behind a tunnel has the scheme "tunnel", the tunnel's name as its host, and the port 0.
+    """
 
     name: Annotated[str, Key(required=False)]  # as given, else the URL
     """The endpoint's name, in logs and for dispatch policies. Left out: its URL."""
@@ -53,9 +69,14 @@ class EndpointConfig:
     """Take no new requests; running ones continue."""
     weight: Annotated[int, within(1, 1000)] = 1
     """Its share of the requests, in proportion to the weights of the others."""
+    tunnel: Name | None = None
+    """The tunnel to the endpoint, instead of a url: its cluster dials out. A path beside it picks one of several
+    clusters there, as /clusters/NAME."""
 
     @property
     def url(self) -> str:
+        if self.tunnel is not None:
+            return f"tunnel:{self.tunnel}{self.path}"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}{self.path}"
 
@@ -200,6 +221,9 @@ class ClusterConfig:
     """How endpoints are checked."""
     connections: Connections = Connections()
     """Connections to each endpoint."""
+    proxy: HTTPProxy | None = None
+    """The HTTP proxy on the way to the endpoints (CONNECT), as proxy-url of a kubeconfig. Left out: none; environment
+    variables are ignored."""
     preserve_host: bool = False
     """Pass on the client's Host header instead of the endpoint's own."""
     flow_controls: tuple[Name, ...] = ()

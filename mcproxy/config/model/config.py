@@ -15,6 +15,7 @@ from mcproxy.config.model.keys import NOT_A_KEY
 from mcproxy.config.model.listeners import Certificate, ListenerConfig
 from mcproxy.config.model.servers import Server
 from mcproxy.config.model.services import ServiceDiscovery, ServiceExport
+from mcproxy.config.model.tunnels import Tunnel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,8 @@ class Config:
     ingresses: tuple[Ingress, ...] = ()
     """HTTP from outside to services in several clusters, as the Ingress objects of Kubernetes do for one cluster: rules
     by host and path, on listeners that serve Ingress."""
+    tunnels: tuple[Tunnel, ...] = ()
+    """Tunnels of clusters that cannot be dialled and dial out instead, for endpoints and servers to name."""
     logging: Logging = Logging()
     """What is logged, and where. Events go to stderr."""
     files: Annotated[tuple[str, ...], NOT_A_KEY] = ()  # all YAML files that were read, the main file first

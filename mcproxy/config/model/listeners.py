@@ -21,6 +21,7 @@ from mcproxy.config.model.keys import (
     one_of,
     within,
 )
+from mcproxy.config.model.tunnels import Dial
 
 
 class Serves(enum.StrEnum):
@@ -144,9 +145,11 @@ class ListenerConfig:
     serves: Serves = Serves.API
     """What is served here. API: the virtual API servers. Admin: the state of the daemon itself, read-only: status page,
     metrics, health checks. Ingress: the ingresses, HTTP to services in the clusters."""
-    bind: Annotated[Bind, SchemaDefinition("bind")]
+    bind: Annotated[Bind | None, SchemaDefinition("bind")] = None
     """Where to listen: host:port, [v6]:port, unix:/absolute/path, or systemd:NAME for a socket handed over by
     systemd."""
+    dial: Dial | None = None
+    """Dial hubs instead of listening: they send their requests over these connections (tunnels)."""
     proxy_protocol_from: Annotated[tuple[IPNetwork, ...] | None, Key("proxyProtocol.from")] = None
     """Networks whose connections must begin with a PROXY header; from all others the header is rejected."""
     trusted_proxies: tuple[IPNetwork, ...] = ()
@@ -176,6 +179,11 @@ class ListenerConfig:
     authorization: Name | None = None
     """Of an Admin listener: the name of the authorizer that decides which users may see which path (verb get,
     nonResourceURLs). Left out: every user whom the authentication accepts."""
+
+    @property
+    def address(self) -> str:
+        """The address, which identifies the listener over reloads: that of `bind`, or "dial:" and the tunnel."""
+        return f"dial:{self.dial.tunnel}" if self.dial is not None else str(self.bind)
 
 
 # -- The section `certificates` ----------------------------------------------------------------------------------------

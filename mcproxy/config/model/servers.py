@@ -32,7 +32,20 @@ class AggregateBackendConfig:
         return tuple(dict.fromkeys((*self.members, *([self.primary] if self.primary is not None else ()))))
 
 
-Backend = ClusterBackend | ClustersBackend | AggregateBackendConfig
+@dataclass(frozen=True, slots=True)
+class TunnelsBackend:
+    """Accepts tunnels below /mcproxy.io/v1/tunnels/ (`"*"` is already resolved)."""
+
+    tunnels: tuple[str, ...]
+    """Names of tunnels that edges may open at this server; "*" is all of the file."""
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """No cluster gets a request from this server."""
+        return ()
+
+
+Backend = ClusterBackend | ClustersBackend | AggregateBackendConfig | TunnelsBackend
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +117,7 @@ class Server:
     default: bool = False
     """Also take requests that match no other server of the listener."""
     backend: Backend
-    """What is served: a cluster, several under /clusters/NAME/…, or an aggregate."""
+    """What is served: a cluster, several under /clusters/NAME/…, an aggregate, or tunnels of clusters that dial out."""
     authentication: Name | None = None  # None: no authentication
     """The name of the set of authenticators. none: no authentication; every client that can connect is accepted as
     system:anonymous. Required beyond loopback and unix sockets."""
