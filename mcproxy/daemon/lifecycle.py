@@ -133,7 +133,7 @@ class Daemon:
 
     async def _take_control(self, takeover: Takeover, config: Config) -> None:
         """Once all parts are ready, have the other daemon free the control socket, and open it."""
-        await takeover.prepared([str(listener.bind) for listener in config.listeners])
+        await takeover.prepared([listener.address for listener in config.listeners if listener.bind is not None])
         if self.state is State.STARTING:
             await self._control.claim(config)
 

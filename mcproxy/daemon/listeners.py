@@ -30,6 +30,8 @@ from mcproxy.observe.metrics.counts import MetricCounts
 from mcproxy.observe.metrics.families import CONNECTIONS, CONNECTIONS_REFUSED, FLOODS, HANDSHAKES, Family
 from mcproxy.proxy.pipeline import refusal
 from mcproxy.proxy.request import Request
+from mcproxy.tunnels.dialer import Dialer
+from mcproxy.upstream.upstream_context import UpstreamContext
 
 if TYPE_CHECKING:
     from mcproxy.services.ingress.ingress_request import IngressRequest
@@ -49,7 +51,7 @@ _LABELS: dict[str, tuple[Family, tuple[str, ...]]] = {
 
 
 class LiveListener:
-    """A listener with a bound address. A reload that keeps the address keeps the LiveListener."""
+    """A listener with a bound address, or one that dials. A reload that keeps the address keeps the LiveListener."""
 
     def __init__(
         self,
@@ -58,18 +60,32 @@ class LiveListener:
         config: model.ListenerConfig,
         runtime: Runtime,
         parts: ProcessParts,
-        random: Callable[[], float],
+        context: UpstreamContext,
     ) -> None:
-        """`random` returns a float in [0, 1), for `goawayChance`."""
         self.config = config
         self._reactor = reactor
         self._unused: IDelayedCall | None = None
         handle = runtime.pipelines[config.name].handle
         self.factory = ServerFactory(
-            deadlines, config.limits, handle, _refusal(config), name=config.name, random=random
+            deadlines, config.limits, handle, _refusal(config), name=config.name, random=context.random
         )
-        clients = parts.client_table(str(config.bind))
-        self.socket = Listener(reactor, self.factory, _settings(config, runtime), config.bind, parts.sockets, clients)
+        self.socket: Listener | Dialer
+        if config.dial is not None:
+            self.factory.dials = True
+            self.socket = Dialer(
+                config.dial, instance=parts.instance, context=context, deadlines=deadlines, factory=self.factory
+            )
+        else:
+            assert config.bind is not None
+            clients = parts.client_table(config.address)
+            settings = _settings(config, runtime)
+            self.socket = Listener(reactor, self.factory, settings, config.bind, parts.sockets, clients)
+            self.factory.exempt = self.socket.exempt
+
+    @property
+    def bound(self) -> model.TCPBind | model.UnixBind | None:
+        """The address of the socket, with the port that the system chose for 0; None if it has none."""
+        return self.socket.address if isinstance(self.socket, Listener) and self.socket.sockets else None
 
     def update(self, config: model.ListenerConfig, runtime: Runtime) -> None:
         """Apply a new configuration of the same address to new requests and new connections.
@@ -90,6 +106,8 @@ class LiveListener:
         factory.goaway_chance = config.goaway_chance
         factory.speak(config.protocols)
         self.socket.update(_settings(config, runtime))
+        if config.dial is not None and isinstance(self.socket, Dialer):
+            self.socket.configure(config.dial)
 
     def open(self, replacing: Sequence[LiveListener] = ()) -> None:
         """Bind the address. Raises BindError.
@@ -97,7 +115,9 @@ class LiveListener:
         Raises DaemonError for a plain-text socket of systemd that other hosts or users can reach.
         `replacing` are the removed listeners on the same port, whose addresses can overlap with this one.
         """
-        self.socket.open(replacing=[live.socket for live in replacing])
+        if isinstance(self.socket, Dialer):
+            return
+        self.socket.open(replacing=[live.socket for live in replacing if isinstance(live.socket, Listener)])
         if self.config.tls is None and isinstance(self.config.bind, model.SystemdBind):
             address = self.socket.address
             is_open = isinstance(address, model.TCPBind) and not is_loopback(address.host)
@@ -185,12 +205,11 @@ class PreparedListeners:
 class Listeners:
     """All listeners of one process."""
 
-    def __init__(self, reactor: Any, deadlines: Deadlines, parts: ProcessParts, random: Callable[[], float]) -> None:
-        """`random` returns a float in [0, 1), for `goawayChance`."""
+    def __init__(self, reactor: Any, deadlines: Deadlines, parts: ProcessParts, context: UpstreamContext) -> None:
         self._reactor = reactor
         self._deadlines = deadlines
         self._parts = parts
-        self._random = random
+        self._context = context
         self._in_force: dict[str, LiveListener] = {}  # by address
         self._removed: set[LiveListener] = set()
         self._counts = ListenerCounts(parts.metrics.counts)
@@ -214,16 +233,20 @@ class Listeners:
         opened: dict[str, LiveListener] = {}
         changed: list[tuple[LiveListener, model.UnixBind]] = []
         prepared = PreparedListeners(opened, changed)
-        stay = {str(listener.bind) for listener in config.listeners}
+        stay = {listener.address for listener in config.listeners}
         try:
             for listener in config.listeners:
-                bind, address = listener.bind, str(listener.bind)
+                bind, address = listener.bind, listener.address
                 live = self._in_force.get(address)
                 if live is None:
-                    live = LiveListener(self._reactor, self._deadlines, listener, runtime, self._parts, self._random)
+                    live = LiveListener(self._reactor, self._deadlines, listener, runtime, self._parts, self._context)
                     live.open([old for old in self._in_force.values() if _same_port(old, bind, stay)])
                     opened[address] = live
-                elif isinstance(bind, model.UnixBind) and bind != (before := live.socket.bind):
+                elif (
+                    isinstance(bind, model.UnixBind)
+                    and isinstance(live.socket, Listener)
+                    and bind != (before := live.socket.bind)
+                ):
                     assert isinstance(before, model.UnixBind)
                     live.socket.set_permissions(bind)
                     changed.append((live, before))
@@ -239,7 +262,7 @@ class Listeners:
         """
         listeners: dict[str, LiveListener] = {}
         for listener in config.listeners:
-            address = str(listener.bind)
+            address = listener.address
             live = prepared.opened.get(address) or self._in_force[address]
             live.update(listener, runtime)
             listeners[address] = live
@@ -304,7 +327,7 @@ class Listeners:
             live.socket.restore()
 
 
-def _same_port(old: LiveListener, bind: model.Bind, stay: Collection[str]) -> bool:
+def _same_port(old: LiveListener, bind: model.Bind | None, stay: Collection[str]) -> bool:
     """Whether `old` can make binding `bind` fail: a removed TCP listener on the same port."""
     before = old.config.bind
     return (

@@ -125,5 +125,7 @@ class ProcessParts:
     """The source of Admin listeners; None in a process without listeners (the keeper)."""
     secret: bytes = field(default_factory=lambda: os.urandom(32))
     """The key of affinity cookies if no listener has a certificate; random, the same in all workers."""
+    instance: str = field(default_factory=lambda: os.urandom(16).hex())
+    """The name of this daemon for hubs (`tunnels.protocol.INSTANCE`): the same in all workers, and after an upgrade."""
     health: HealthExchange | None = None
     """The connection to processes that share the health of endpoints; None: this process makes its own checks."""

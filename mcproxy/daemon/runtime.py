@@ -31,7 +31,9 @@ from mcproxy.proxy.request import Request
 from mcproxy.proxy.review_api import ReviewAPI
 from mcproxy.proxy.routes import AggregateBackend, OwnObjects, Routes, VirtualServer
 from mcproxy.proxy.sessions import Sessions
+from mcproxy.proxy.tunnel_requests import TunnelServer
 from mcproxy.requests.batch import RequestBatch
+from mcproxy.tunnels.hub import TunnelHub
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.endpoint import Endpoint
 from mcproxy.upstream.health_sharing import HealthExchange
@@ -87,6 +89,8 @@ class ProcessResources:
     """The ingresses of this process; None in a process without listeners."""
     services: ServicesOfProcess | None = None
     """The endpoints of ingresses."""
+    tunnels: TunnelHub | None = None
+    """The tunnels of clusters that dial out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +111,12 @@ class Runtime:
     availability: AvailabilityOwner | None = None
     ingresses: Ingresses | None = None
     services: ServicesOfProcess | None = None
+    tunnels: TunnelHub | None = None
 
     def activate(self) -> None:
         """Start background work, and give reused objects their new settings."""
+        if self.tunnels is not None:
+            self.tunnels.configure(self.config.tunnels)
         for cluster in self.clusters.values():
             cluster.start()
         self.identity.activate()
@@ -191,6 +198,7 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
                 documents=_documents(
                     config, server, clusters, aggregates, identity, resources, dispatches[server.name]
                 ),
+                tunnels=_tunnels(server, resources),
             ),
         )
         for server in config.servers
@@ -213,7 +221,10 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
             )
             continue
         pipelines[listener.name] = Pipeline(
-            Routes((server, live) for server, live in servers if listener.name in server.listeners),
+            Routes(
+                ((server, live) for server, live in servers if listener.name in server.listeners),
+                dials=listener.dial is not None,
+            ),
             trusted_proxies=listener.trusted_proxies,
             in_flight=resources.in_flight,
             recorders=recorders,
@@ -236,7 +247,14 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
         resources.availability,
         ingresses,
         resources.services,
+        resources.tunnels,
     )
+
+
+def _tunnels(server: model.Server, resources: ProcessResources) -> TunnelServer | None:
+    if not isinstance(server.backend, model.TunnelsBackend) or resources.tunnels is None:
+        return None
+    return TunnelServer(server.backend.tunnels, resources.tunnels, resources.sessions.server_named)
 
 
 def _own_objects(config: model.Config, server: model.Server, resources: ProcessResources) -> list[OwnObjects]:
@@ -409,6 +427,7 @@ def make_upstream_context(
     endpoint_out: Callable[[Endpoint], None],
     health: HealthExchange | None = None,
     metrics: Metrics | None = None,
+    tunnels: TunnelHub | None = None,
 ) -> UpstreamContext:
     """Return the resources shared by all clusters, with pools of the HTTP client in `http/`."""
 
@@ -428,4 +447,4 @@ def make_upstream_context(
             idle_timeout=settings.idle_timeout,
         )
 
-    return UpstreamContext.of(reactor, pool, endpoint_out, health, metrics)
+    return UpstreamContext.of(reactor, pool, endpoint_out, health, metrics, tunnels)

@@ -44,6 +44,7 @@ from mcproxy.proxy.sessions import Sessions
 from mcproxy.requests.batch import RequestBatch
 from mcproxy.requests.coroutines import gather
 from mcproxy.requests.in_flight import RequestKind
+from mcproxy.tunnels.hub import TunnelHub
 
 if TYPE_CHECKING:
     from mcproxy.services.ingress.ingress_request import IngressRequest
@@ -76,8 +77,9 @@ class SingleProcessService:
         self._parts = parts
         self._deadlines = Deadlines(reactor)
         self._in_flight = APIRequestsInFlight(reactor)
+        self._tunnels = TunnelHub(reactor, self._deadlines, parts.metrics)
         shared = make_upstream_context(
-            reactor, self._deadlines, self._in_flight.endpoint_out, parts.health, parts.metrics
+            reactor, self._deadlines, self._in_flight.endpoint_out, parts.health, parts.metrics, self._tunnels
         )
         self._sessions = Sessions(reactor, self._in_flight.requests, shared.random)
         self._caches = LazyMemberCaches(reactor, shared)
@@ -110,13 +112,14 @@ class SingleProcessService:
             BodyBuffers(reactor, review_api.TOTAL, review_api.SHARE),
             self._ingresses,
             self._services,
+            self._tunnels,
         )
         self._runtime: Runtime | None = None
         self._stopping = False
         self._rights_check = (
             RightsCheck(reactor) if parts.health is None else RightsCheckOfLeader(reactor, parts.health)
         )
-        self._listeners = Listeners(reactor, self._deadlines, parts, shared.random)
+        self._listeners = Listeners(reactor, self._deadlines, parts, shared)
         self._report = ServiceReport(
             reactor,
             parts,
@@ -248,6 +251,8 @@ class SingleProcessService:
         """End requests that use removed objects, within the drain timeout. Other requests continue without a limit."""
         self._listeners.remove(removed)
         factories = {live.factory for live in removed}
+        if factories:
+            self._tunnels.drain(factories)
         uses_removed = RemovedByReload(after.config, factories, self._listeners.in_force.values())
         requests = self._in_flight.select(uses_removed)
         timeout = after.config.daemon.drain_timeout
@@ -277,6 +282,7 @@ class SingleProcessService:
     def begin_shutdown(self) -> None:
         """Fail /readyz, and close keep-alive connections after their next response. Still accept new connections."""
         self._stopping = True
+        self._tunnels.drain()
         self._listeners.begin_drain()
 
     async def drain(self, timeout: float) -> None:
@@ -312,6 +318,7 @@ class SingleProcessService:
         """End watches and wait for short requests, each step for a fixed time. Then close everything."""
         await self._leave_clusters()
         await gather([self._in_flight.finish(), self._ingresses.in_flight.finish()])
+        self._tunnels.close()
         await self._listeners.flushed()
         await self._leave_replicas()
         self.abort()
@@ -344,10 +351,12 @@ class SingleProcessService:
         their queued connections.
         """
         self._listeners.hand_over(handed_over)
+        self._tunnels.drain()
         await self._leave_clusters()
         await self._retire_requests(timeout)
         while self.running:  # the newest connections can have sent further requests meanwhile
             await self._retire_requests(timeout)
+        self._tunnels.close()
         await self._leave_replicas()
         self.abort()
 
@@ -359,6 +368,7 @@ class SingleProcessService:
         """End everything at once."""
         self._in_flight.cut_all()
         self._ingresses.in_flight.cut_all()
+        self._tunnels.close()
         self._listeners.abort()
         self._rights_check.stop()
         if self._parts.shared_limits is not None:

@@ -109,7 +109,7 @@ class ServiceByWorkers:
             workers=worker_count(config.daemon),
             open=before.service.running,
         )
-        addresses = frozenset(str(listener.bind) for listener in config.listeners)
+        addresses = frozenset(listener.address for listener in config.listeners)
         ended = Deferred.fromCoroutine(self._end(ending, handed_over, config.daemon.drain_timeout, addresses))
         ended.addErrback(lambda failure: log.failure("ending failed", event="internal_error", failure=failure))
 

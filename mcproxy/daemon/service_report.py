@@ -113,8 +113,8 @@ def of_listener(live: LiveListener) -> Figures:
     connected = sum(connections for connections, _ in counts.values())
     return {
         "name": live.config.name,
-        "bind": str(live.config.bind),
-        "address": str(live.socket.address) if live.socket.sockets else None,
+        "bind": live.config.address,
+        "address": None if live.bound is None else str(live.bound),
         "serves": str(live.config.serves),
         "accepting": live.socket.accepting,
         "handshakes": max(0, live.socket.connections - connected),

@@ -141,6 +141,10 @@ class ServerEngine(ServerConnection, Protocol):
         """Close after the requests in progress. `unused`: also close a connection that has had no request yet."""
 
 
+def _ignore(transport: Transport) -> None:
+    """Do nothing: the default of `ServerContext.exempt`."""
+
+
 class ServerContext(metaclass=ABCMeta):
     """The state that the client connections of one listener share (`server_factory.ServerFactory`).
 
@@ -173,6 +177,8 @@ class ServerContext(metaclass=ABCMeta):
         self.goaway_chance = goaway_chance
         self.random = random
         self.prior_knowledge = prior_knowledge
+        self.dials = False  # whether its connections were dialled (tunnels), so that the peer is a hub
+        self.exempt: Callable[[Transport], None] = _ignore  # exempts a connection from the limit for one client
         self.ends_http1 = False
         self.ends_http2 = False
         self.connections: set[ServerEngine] = set()  # the open connections

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from cryptography.x509 import Certificate
-from twisted.internet.interfaces import IAddress, IPushProducer
+from twisted.internet.interfaces import IAddress, IProtocol, IPushProducer
 
 from mcproxy.net.socket_stream import Flushable
 
@@ -21,6 +21,7 @@ class Transport(Protocol):
     is_tls: bool
     server_name: str | None  # SNI of the client, lower case
     alpn: bytes | None  # b"h2", b"http/1.1", ...; None without TLS or without ALPN
+    protocol: IProtocol | None  # the engine; None after the connection is closed
 
     @property
     def sent_from_queue(self) -> int:

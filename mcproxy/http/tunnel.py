@@ -19,16 +19,20 @@ class TunnelEnd(Protocol):
     def tunnel_ended(self) -> None:
         """Called when this side of the tunnel has ended; the connection is closing or closed."""
 
+    def transport_taken(self) -> None:
+        """Called when another engine takes the transport (`TunnelSide.take_transport`)."""
+
 
 class TunnelSide:
     """One connection's half of a tunnel. States: open -> (eof in, eof out, in either order) -> lost."""
 
-    __slots__ = ("_connection", "_early", "_peer", "bytes_received", "eof_received", "eof_sent", "lost")
+    __slots__ = ("_connection", "_early", "_peer", "_taken", "bytes_received", "eof_received", "eof_sent", "lost")
 
     def __init__(self, end: TunnelEnd) -> None:
         self._connection = end
         self._peer: TunnelSide | None = None
         self._early: list[bytes] = []
+        self._taken = False  # another engine has the transport
         self.bytes_received = 0
         self.eof_received = False
         self.eof_sent = False
@@ -49,6 +53,22 @@ class TunnelSide:
             elif side.eof_received:
                 side._other()._finish_sending()
 
+    def take_transport(self) -> tuple[Transport, bytes] | None:
+        """Return the transport for another engine, instead of `splice`, with the bytes that have arrived early.
+
+        The connection forgets the transport. Returns None if the peer has ended the connection already.
+        """
+        if self.lost or self.eof_received:
+            self.close(clean=False)
+            return None
+        self._taken = True
+        early, self._early = b"".join(self._early), []
+        transport = self._connection.transport
+        self._connection.transport_taken()
+        if early:
+            transport.resumeProducing()
+        return transport, early
+
     def _other(self) -> TunnelSide:
         assert self._peer is not None
         return self._peer
@@ -61,7 +81,11 @@ class TunnelSide:
     def received(self, data: bytes) -> None:
         """Pass bytes that the connection has received on to the other side."""
         self.bytes_received += len(data)
-        if self._peer is None:
+        if self._taken:  # the rest of the read in which the request came
+            engine = self._connection.transport.protocol
+            if engine is not None:
+                engine.dataReceived(data)
+        elif self._peer is None:
             self._early.append(data)
             self._connection.transport.pauseProducing()
         else:

@@ -25,6 +25,7 @@ class CauseCode(Enum):
     NO_SOCKET = "network/no-socket"
     NOT_PERMITTED = "network/not-permitted"
     NOT_CONNECTED = "network/not-connected"
+    NO_TUNNEL = "network/no-tunnel"
     HANDSHAKE_TIMEOUT = "network/handshake-timeout"
     NO_ANSWER = "network/no-answer"
     CLIENT_CERTIFICATE = "tls/client-certificate"

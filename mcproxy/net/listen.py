@@ -91,7 +91,7 @@ class Listener:
         self._acceptors: list[_Acceptor] = []
         self._shared = self._origin.is_shared(bind)
         self._pending: set[PendingConnection] = set()
-        self._streams: set[SocketStream] = set()
+        self._streams: dict[SocketStream, str] = {}  # the connections with a protocol, and whose they are counted as
         self._clients: ClientTable[PendingConnection | SocketStream] = ClientTable() if clients is None else clients
         self._resume_timer: Any = None
         self._once = LogOnce()
@@ -229,14 +229,13 @@ class Listener:
 
     def stream_closed(self, stream: SocketStream) -> None:
         """Remove a stream; each stream calls this once, when its socket is closed."""
-        self._streams.remove(stream)
-        self._clients.remove(client_of(stream.getPeer()), stream)
+        self._clients.remove(self._streams.pop(stream), stream)
 
     def connect(self, pending: PendingConnection, stream: SocketStream) -> None:
         """Connect the stream of a pending connection with a complete handshake to its protocol."""
         self._pending.remove(pending)
-        self._streams.add(stream)
-        self._clients.move(pending.client, pending, client_of(stream.getPeer()), stream)
+        client = self._streams[stream] = client_of(stream.getPeer())
+        self._clients.move(pending.client, pending, client, stream)
         try:
             protocol = self._factory.build(stream)
         except Exception:
@@ -250,6 +249,13 @@ class Listener:
             stream.abortConnection()
         else:
             stream.attach(protocol)
+
+    def exempt(self, stream: Any) -> None:
+        """Count a connection no longer as one of its client: that of a tunnel, since sites can share an address."""
+        client = self._streams.get(stream)
+        if client is not None:
+            self._clients.move(client, stream, UNKNOWN, stream)
+            self._streams[stream] = UNKNOWN
 
     # -- accepting -------------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ import socket
 import struct
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final, Protocol
 
 from twisted.internet.error import ConnectionAborted, ConnectionDone, ConnectionLost
@@ -38,6 +39,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import classImplements
 
+from mcproxy.net.alpn import shared
 from mcproxy.net.failures import failure, is_aborted, is_done
 from mcproxy.net.reactor_interface import Reactor
 from mcproxy.net.socket_options import Address, address_of
@@ -65,6 +67,11 @@ BROKEN: Final = -1
 _DONE = failure(ConnectionDone())
 
 
+def _call_both(before: Callable[[SocketStream], None], call: Callable[[], None], stream: SocketStream) -> None:
+    before(stream)
+    call()
+
+
 class SocketStream(metaclass=ABCMeta):
     """Base class of the transports for a connected, non-blocking socket. It is active after `attach`."""
 
@@ -88,16 +95,18 @@ class SocketStream(metaclass=ABCMeta):
         "_write_ended",
         "_write_failed",
         "_writing",
+        "alpn",
         "connected",
         "disconnecting",
         "protocol",
         "reactor",
+        "server_name",
         "socket",
     )
 
     is_tls = False
-    server_name: str | None = None
-    alpn: bytes | None = None  # the protocol negotiated by ALPN (RFC 7301)
+    server_name: str | None  # SNI of the client
+    alpn: bytes | None  # the protocol negotiated by ALPN (RFC 7301), or that of a turned connection
 
     def __init__(
         self,
@@ -116,6 +125,8 @@ class SocketStream(metaclass=ABCMeta):
         self._name = name
         self._peer = peer
         self._on_close = on_close
+        self.server_name = None
+        self.alpn = None
         self.protocol: IProtocol | None = None
         self.connected = False
         self.disconnecting = False
@@ -147,6 +158,21 @@ class SocketStream(metaclass=ABCMeta):
                 "a protocol failed at the start of a connection; the connection is closed", event="internal_error"
             )
             self.abortConnection()
+
+    def turn_roles(self, alpn: bytes) -> None:
+        """Turn the roles of the two ends: `alpn` is the protocol of the next engine, and no name was asked for."""
+        self.alpn = shared(alpn)
+        self.server_name = None
+
+    def call_when_closed(self, call: Callable[[], None]) -> None:
+        """Call `call` when the socket is closed, after all earlier ones; at once if it is closed already."""
+        before = self._on_close
+        if self._fd < 0:
+            call()
+        elif before is None:
+            self._on_close = lambda stream: call()
+        else:
+            self._on_close = partial(_call_both, before, call)
 
     # -- for subclasses --------------------------------------------------------------------------------------
 

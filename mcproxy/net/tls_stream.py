@@ -65,7 +65,7 @@ class TLSStream(SocketStream):
     `first_read` is called once, after the first read, when a TLS 1.3 server has sent its session tickets.
     """
 
-    __slots__ = ("_first_read", "_read_wants_write", "_ssl", "_tls", "_write_wants_read", "alpn", "server_name")
+    __slots__ = ("_first_read", "_read_wants_write", "_ssl", "_tls", "_write_wants_read")
 
     is_tls = True
 

@@ -10,7 +10,7 @@ from twisted.internet.interfaces import IAddress
 
 from mcproxy.config.model import IPNetwork
 from mcproxy.http.messages import RequestHead
-from mcproxy.identity.authentication.x509.peer import TLSPeer
+from mcproxy.identity.authentication.x509.peer import HubPeer, TLSPeer
 from mcproxy.identity.client_identity_headers import IdentityHeaders, split_identity_headers
 from mcproxy.identity.cross_site import is_foreign
 from mcproxy.net.client_table import UNIX
@@ -85,11 +85,12 @@ class ClientConnectionInfo:
         self.address = _address_text(connection.client)
         self.log_address = self.address or UNIX
         self.server_name = transport.server_name if transport.is_tls else None
-        self.trusted = is_trusted(self.address, trusted_proxies)
+        dialled = connection.factory.dials
+        self.trusted = dialled or is_trusted(self.address, trusted_proxies)
         self.scheme = "https" if transport.is_tls else "http"
         self._scheme = self.scheme.encode()
-        #: the client's certificate, verified again under each Runtime; without TLS: None
-        self.peer = TLSPeer.of(transport) if transport.is_tls else None
+        #: the client's certificate, verified again under each Runtime; without TLS: None. A hub's is that of a server.
+        self.peer = HubPeer(connection.factory.name) if dialled else TLSPeer.of(transport)
         #: the audit log's texts for requests with the same block of fields as the last one: both members, and userAgent
         self.audited: tuple[object, str, str] | None = None
         self.foreign_host = False  # Host of a plain-text request is no known and no local name (identity.cross_site)

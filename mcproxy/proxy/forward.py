@@ -60,6 +60,11 @@ _WITH_OWN_CREDENTIAL: Final = frozenset({_IMPERSONATE, UpstreamIdentity.PROXY})
 #: connection (large_client_header_buffers).
 _LARGE_HEAD: Final = 8000
 _ASSERTS_THE_USER: Final = frozenset({_IMPERSONATE, _REQUEST_HEADER})
+#: What a hub says of a request whose credential is the client's own: the edge's authenticators decide.
+_ANONYMOUS_FIELDS: Final = b"X-Remote-User: %b\r\nX-Remote-Group: %b\r\n" % (
+    ANONYMOUS_NAME.encode(),
+    UNAUTHENTICATED.encode(),
+)
 
 
 class Forward(ResponseRelay):
@@ -104,6 +109,8 @@ class Forward(ResponseRelay):
             self._user_fields = headers.passed_through(
                 authenticates=server.authenticates, by_token=request.caller.by_token
             )
+            if cluster.has_tunnels:  # a request without a token must not have the rights of this hub
+                self._user_fields += _ANONYMOUS_FIELDS
         else:
             self._names = server.upstream_headers[cluster.name]
             told = user or request.user

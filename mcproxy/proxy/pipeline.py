@@ -161,6 +161,10 @@ class Pipeline:
             if info.long_running:
                 exchange.set_long_running()
             if cluster is None:
+                if server.tunnels is not None:
+                    step = _FORWARDING
+                    await self._answered(request, server.tunnels.serve(request, target))
+                    return
                 step = _AGGREGATE
                 await self._aggregate(request, server, info, target)
                 return

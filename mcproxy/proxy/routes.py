@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -57,6 +57,18 @@ class ReviewAPIHandler(Protocol):
 
     def serve_aggregate(self, admitted: Any, kind: Any) -> Coroutine[Deferred[Any], Any, None]:
         """Answer a review on a server with an aggregate. Raises StatusError."""
+
+
+class TunnelAcceptor(Protocol):
+    """Accepts tunnels of clusters that dial out (`proxy.tunnel_requests`)."""
+
+    @property
+    def names(self) -> Collection[str]:
+        """The tunnels that edges may open at the server."""
+        ...
+
+    def serve(self, request: Any, target: bytes) -> Coroutine[Deferred[Any], Any, None]:
+        """Answer a request. Raises StatusError."""
 
 
 class OwnObjects(Protocol):
@@ -130,6 +142,7 @@ class VirtualServer:
         "session_registry",
         "sessions",
         "token_decides",
+        "tunnels",
         "upstream_headers",
     )
 
@@ -150,6 +163,7 @@ class VirtualServer:
         review_api: ReviewAPIHandler | None = None,
         own_objects: Sequence[OwnObjects] = (),
         documents: Mapping[str, AggregateBackend] = MappingProxyType({}),
+        tunnels: TunnelAcceptor | None = None,
     ) -> None:
         """`clusters` and `upstream_headers` are by name and have every cluster of the configuration.
 
@@ -157,9 +171,10 @@ class VirtualServer:
         `masters_grants` has, by authorizing cluster, the decisions whether API services get the group system:masters.
         `review_api` answers API servers' reviews, `own_objects` answer requests for the server's own objects.
         `documents` answer requests for the merged documents of one-cluster backends with API services, by the cluster
-        of the request.
+        of the request. `tunnels` is set for a server that accepts tunnels.
         """
         self.name = config.name
+        self.tunnels = tunnels
         self.review_api = review_api
         self.sessions = config.sessions
         self.session_registry = session_registry
@@ -201,8 +216,8 @@ class VirtualServer:
         return None
 
     def destination(self, target: bytes) -> tuple[Cluster | None, bytes, model.APIService | None]:
-        """Return the cluster that `target` names (None: the server's aggregate), the target for this cluster, and the
-        API service.
+        """Return the cluster that `target` names (None: the server's aggregate or tunnels), the target for this
+        cluster, and the API service.
 
         An API service takes precedence over the backend. Its target keeps only the part of the query that Go parses,
         since API servers can parse queries differently. Raises StatusError (404) if the server has no such
@@ -214,6 +229,8 @@ class VirtualServer:
             return found[0], without_dropped_pairs(target), found[1]
         if self.only_cluster is not None:
             return self.only_cluster, target, None
+        if self.tunnels is not None:
+            return None, target, None
         if self.aggregate is not None:
             name, below = cluster_path.split_aggregate(target, self.clusters)
             if name:
@@ -232,10 +249,13 @@ class Routes:
 
     __slots__ = ("_default", "_names")
 
-    def __init__(self, servers: Iterable[tuple[model.Server, VirtualServer]]) -> None:
+    def __init__(self, servers: Iterable[tuple[model.Server, VirtualServer]], *, dials: bool = False) -> None:
+        """`dials`: for a listener that dials hubs, which ask for no server name: its only server is the default."""
         servers = tuple(servers)
         self._names = NameTable((name, live) for config, live in servers for name in config.server_names)
         self._default = next((live for config, live in servers if config.default), None)
+        if dials and len(servers) == 1:
+            self._default = servers[0][1]
 
     def names(self, host: bytes) -> bool:
         """Whether a Host header names a server, so that the default server is not used."""

@@ -82,6 +82,10 @@ class Sessions:
         """Return the server in force for a request; None if it was removed (other code then ends the request)."""
         return None if request.server is None else self._servers.get(request.server.name)
 
+    def server_named(self, name: str) -> VirtualServer | None:
+        """Return a server of the configuration in force."""
+        return self._servers.get(name)
+
     @property
     def clock(self) -> IReactorTime:
         return self._clock

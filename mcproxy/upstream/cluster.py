@@ -48,6 +48,7 @@ class Cluster:
         """
         self.config = config
         self.name = config.name
+        self.has_tunnels = any(endpoint.tunnel is not None for endpoint in config.endpoints)
         self._context = context
         if previous is not None and _credential_key(previous.config) == _credential_key(config):
             self.credentials: CredentialSource = previous.credentials
@@ -147,6 +148,7 @@ class Cluster:
             return
         for endpoint, config in zip(self.endpoints, self.config.endpoints, strict=True):
             self._apply_settings(endpoint, config)
+            endpoint.follow_tunnel()
         self._unsubscribe = self.credentials.on_certificate_change(self._certificate_changed)
         self._health.start()
 

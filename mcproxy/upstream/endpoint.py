@@ -68,7 +68,7 @@ class Endpoint:
         self.setup = setup
         self.cluster_name = cluster.name
         self.keys = keys_of(cluster)
-        self.own_fields = () if config.scheme == "http" else own_fields(cluster)  # fields of the proxy's own requests
+        self.own_fields = own_fields(cluster) if config.scheme == "https" else ()  # fields of the proxy's own requests
         self.path_prefix = config.path.encode()
         self.host_header = host_header(config)
         self.in_flight = 0
@@ -87,7 +87,9 @@ class Endpoint:
         self._context = context
         self._data_tls = data_tls
         self._control_tls = control_tls
-        self._shares_connections = uses_own_certificate(cluster.identity)  # whether own requests use the clients' pool
+        #: whether own requests use the clients' pool: not if their connections present another certificate
+        self._shares_connections = config.tunnel is not None or uses_own_certificate(cluster.identity)
+        self._unfollow_tunnel: Callable[[], None] | None = None
         self._since = context.reactor.seconds()
         self._configured_at = self._since  # the time of the last change of `disabled`
         self._removed = False
@@ -338,7 +340,7 @@ class Endpoint:
 
     def _new_pool(self, connect: Connect) -> ConnectionPool:
         settings = self._connections
-        protocol = settings.protocol if self.config.scheme == "https" else model.UpstreamProtocol.HTTP1
+        protocol = model.UpstreamProtocol.HTTP1 if self.config.scheme == "http" else settings.protocol
         return self._context.pool_factory(connect, settings, protocol, self._protocol_violated)
 
     def _protocol_violated(self, cause: str) -> None:
@@ -353,8 +355,23 @@ class Endpoint:
             )
         self.request_check()
 
+    def follow_tunnel(self) -> None:
+        """Follow the tunnel to this endpoint, if there is one: without a control connection the endpoint is out."""
+        tunnel, tunnels = self.config.tunnel, self._context.tunnels
+        if tunnel is not None and tunnels is not None and self._unfollow_tunnel is None:
+            self._unfollow_tunnel = tunnels.follow(tunnel, self._tunnel_changed)
+
+    def _tunnel_changed(self, is_up: bool, cause: str) -> None:
+        if not is_up:
+            self.record_failure_elsewhere(Cause(cause, CauseCode.NO_TUNNEL))
+        else:
+            self.request_check()
+
     def close(self) -> None:
         """Close idle connections at once, and busy ones after their requests."""
+        if self._unfollow_tunnel is not None:
+            self._unfollow_tunnel()
+            self._unfollow_tunnel = None
         for pool in self.pools:
             pool.close()
 
@@ -374,14 +391,16 @@ class Endpoint:
                 TLSError(Cause(f"the certificates for {self.name} cannot be used: {error}", CauseCode.OWN_CERTIFICATE))
             )
         begun = self._context.reactor.seconds()
-        opening = self._context.connect(
-            self.config.host,
-            self.config.port,
-            protocol,
-            tls=settings,
-            timeout=self._connections.connect_timeout,
-            alpn=alpn,
-        )
+        timeout = self._connections.connect_timeout
+        tunnel, tunnels = self.config.tunnel, self._context.tunnels
+        if tunnel is None:
+            opening = self._context.connect(
+                self.config.host, self.config.port, protocol, tls=settings, timeout=timeout, alpn=alpn
+            )
+        elif tunnels is None:
+            return fail(ConnectFailed("this process has no tunnels"))
+        else:
+            opening = tunnels.connect(tunnel, protocol, alpn, timeout)
         return opening.addCallbacks(self._opened, self._not_opened, callbackArgs=(begun,))
 
     def _opened(self, result: None, begun: float) -> None:
@@ -444,7 +463,12 @@ def is_unchecked(endpoint: Endpoint) -> bool:
 
 
 def host_header(config: model.EndpointConfig) -> bytes:
-    """Return the value of the Host header: the host, in brackets if IPv6, and the port unless it is the default."""
+    """Return the value of the Host header: the host, in brackets if IPv6, and the port unless it is the default.
+
+    Behind a tunnel it is the tunnel's name.
+    """
+    if config.tunnel is not None:
+        return config.tunnel.encode()
     host = config.host if config.host.isascii() else config.host.encode("idna").decode()
     if ":" in host:
         host = f"[{host}]"

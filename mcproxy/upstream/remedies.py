@@ -70,6 +70,7 @@ _REMEDIES: Mapping[CauseCode, str] = {
     CauseCode.SOCKET_NOT_PERMITTED: "let the daemon's user write to the socket",
     CauseCode.NO_SOCKET: "see whether {server} runs, and where its socket is",
     CauseCode.NOT_PERMITTED: "see the firewall of this machine",
+    CauseCode.NO_TUNNEL: "see the log of the mcproxy beside {server}, and the network between; it dials by itself",
     CauseCode.HANDSHAKE_TIMEOUT: "see whether {server} hangs, and what is between it and here",
     CauseCode.CLIENT_CERTIFICATE: "put a client certificate that {server} accepts into {certificate}",
     CauseCode.NO_COMMON_CIPHER: "see which ciphers {server} has, and whether it requires a client certificate",

@@ -56,6 +56,18 @@ class Connector(Protocol):
     ) -> Deferred[None]: ...
 
 
+class Tunnels(Protocol):
+    """The tunnels of clusters that dial out (`tunnels.hub.TunnelHub`)."""
+
+    def connect(self, name: str, engine: IProtocol, alpn: tuple[bytes, ...], timeout: float) -> Deferred[None]:
+        """Connect `engine` through a tunnel, as a `Connector` does with an address."""
+        ...
+
+    def follow(self, name: str, notify: Callable[[bool, str], None]) -> Callable[[], None]:
+        """Call `notify(is_up, cause)` when a tunnel goes up or down; the result ends that."""
+        ...
+
+
 class PoolFactory(Protocol):
     """Makes the pool of one endpoint; the arguments are those of `ConnectionPool`."""
 
@@ -108,6 +120,7 @@ class UpstreamContext:
     endpoint_out: Callable[[Endpoint], None] = _ignore
     health: HealthExchange | None = None
     metrics: Metrics = field(default_factory=Metrics)
+    tunnels: Tunnels | None = None
 
     def credential_source(self, cluster: model.ClusterConfig) -> CredentialSource:
         """Return the live credential of a cluster. Raises `CredentialError` for a fixed one that cannot be sent."""
@@ -135,6 +148,7 @@ class UpstreamContext:
         endpoint_out: Callable[[Endpoint], None] = _ignore,
         health: HealthExchange | None = None,
         metrics: Metrics | None = None,
+        tunnels: Tunnels | None = None,
     ) -> UpstreamContext:
         """Return the resources of a daemon, with real connections by `reactor` and real randomness."""
         return cls(
@@ -148,4 +162,5 @@ class UpstreamContext:
             endpoint_out=endpoint_out,
             health=health,
             metrics=Metrics() if metrics is None else metrics,
+            tunnels=tunnels,
         )

@@ -224,8 +224,8 @@ class ChildProcess:
             if self._keeper is not None:
                 config = keeper_config(config)
             elif message["retiring"]:  # a retiring process keeps its addresses
-                here = {str(live.config.bind) for live in self.service.listeners}
-                config = replace(config, listeners=tuple(each for each in config.listeners if str(each.bind) in here))
+                here = {live.config.address for live in self.service.listeners}
+                config = replace(config, listeners=tuple(each for each in config.listeners if each.address in here))
             self._prepared = await self.service.prepare(config)
         except BaseException:  # the supervisor sends no `discard` to a child that failed to prepare
             self._sockets.discard()
@@ -237,13 +237,13 @@ class ChildProcess:
         self.service.commit(prepared)
         if self._keeper is not None:
             self._keeper.serve()
-        self._sockets.commit(live.socket for live in self.service.listeners)
+        self._sockets.commit(live.socket for live in self.service.listeners if isinstance(live.socket, Listener))
         self._observer.configure(prepared.config.logging)
 
     def _use_sockets(self, message: ChannelMessage) -> None:
         """Replace the sockets of the addresses in force. They can include those of a worker that is not running."""
         self._sockets.prepare(zip(message["addresses"], message.fds, strict=True))
-        self._sockets.commit(live.socket for live in self.service.listeners)
+        self._sockets.commit(live.socket for live in self.service.listeners if isinstance(live.socket, Listener))
 
     def _discard(self, message: ChannelMessage) -> None:
         prepared, self._prepared = self._prepared, None

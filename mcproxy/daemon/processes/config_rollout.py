@@ -72,7 +72,8 @@ class ConfigRollout:
         If a child fails, raises its error, with nothing changed in any child.
         """
         workers = worker_count(config.daemon)
-        sockets = self._sockets.prepare([listener.bind for listener in config.listeners], workers)
+        binds = [listener.bind for listener in config.listeners if listener.bind is not None]
+        sockets = self._sockets.prepare(binds, workers)
         try:
             new = Generation(config, workers, config_to_memory(config), sockets)
         except BaseException:

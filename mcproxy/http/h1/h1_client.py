@@ -387,6 +387,10 @@ class H1ClientConnection:
             self._deadlines.remove(self)
             self._owner.connection_closed(self)
 
+    def transport_taken(self) -> None:
+        """Stop following the send buffer: the connection belongs to another engine."""
+        self.transport.unregisterProducer()
+
     def tunnel_ended(self) -> None:
         """Do nothing: the pool dropped this connection when the tunnel began."""
 

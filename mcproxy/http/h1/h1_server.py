@@ -360,6 +360,13 @@ class H1ServerConnection:
             tunnel.received(held)
         return tunnel
 
+    def transport_taken(self) -> None:
+        """End the exchange, whose 101 is sent: the connection belongs to another engine."""
+        self._factory.connections.discard(self)
+        self._factory.deadlines.remove(self)
+        self.transport.unregisterProducer()
+        self.tunnel_ended()
+
     def tunnel_ended(self) -> None:
         exchange, self._exchange = self._exchange, None
         tunnel = self._tunnel_side

@@ -94,6 +94,7 @@ class H2Connection(Generic[S], metaclass=ABCMeta):
         "_decoder",
         "_incomplete_until",
         "_keepalive",
+        "_keeps_idle_alive",
         "_max_block",
         "_max_fields",
         "_preface",
@@ -159,6 +160,7 @@ class H2Connection(Generic[S], metaclass=ABCMeta):
         self._incomplete_until = NEVER  # deadline of the connection's beginning, then of an incomplete header block
         self._block: HeaderBlock | None = None  # a header block that awaits CONTINUATION
         self._keepalive = KeepAlive()
+        self._keeps_idle_alive = False  # whether the peer is asked also while no stream is open
         self.deadline = NEVER
         self.last_received = now
         self.peer_streams = MAX_STREAM_ID  # the peer's SETTINGS_MAX_CONCURRENT_STREAMS
@@ -538,7 +540,7 @@ class H2Connection(Generic[S], metaclass=ABCMeta):
             self._too_late()
             return
         self.deadline = min(now + _CHECK, self._incomplete_until)
-        if self.streams:
+        if self.streams or self._keeps_idle_alive:
             state, due = self._keepalive.check(now, self.last_received)
             self.deadline = min(self.deadline, due)
             if state == PING_DUE:
@@ -553,6 +555,14 @@ class H2Connection(Generic[S], metaclass=ABCMeta):
         """Send a PING; the peer must send any bytes within the time of `keepalive`."""
         self.deadline = min(self.deadline, self._keepalive.ask(self.seconds()))
         self.sender.write_frames(ping(_PING))
+
+    def keep_alive(self, after: float, timeout: float) -> None:
+        """Send a PING after each `after` seconds without a byte, also while no stream is open; a peer that does not
+        answer within `timeout` seconds is gone.
+        """
+        self._keepalive = KeepAlive(after, timeout)
+        self._keeps_idle_alive = True
+        self.deadline = min(self.deadline, self.seconds() + after)
 
     def _too_late(self) -> None:
         if not self._settled:

@@ -25,7 +25,7 @@ from mcproxy.config.model import Authentication, PEMFile
 from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser, is_limited
 from mcproxy.identity.authentication.request_header import RequestHeaderAuthenticator, RequestHeaderRefusedError
 from mcproxy.identity.authentication.token_authenticator import claimed_issuer
-from mcproxy.identity.authentication.x509.peer import TLSPeer
+from mcproxy.identity.authentication.x509.peer import HubPeer, TLSPeer
 from mcproxy.identity.authentication.x509.verifier import ClientCertificateVerifier
 from mcproxy.identity.client_identity_headers import IdentityHeaders
 from mcproxy.identity.reviewer_log import shown
@@ -39,7 +39,7 @@ log = Logger(__name__)
 _ANONYMOUS = AuthenticatedUser(ANONYMOUS, ambient=True, authenticator="anonymous")
 _UNAUTHENTICATED = AuthenticatedUser(ANONYMOUS, ambient=True)  # on a server without authentication
 _CERTIFICATE_TODO = "the client must send a valid certificate of clientCertificates.caFile, or none"
-_FRONT_PROXY_TODO = "a front proxy must send a certificate of requestHeader.caFile"
+_FRONT_PROXY_TODO = "a front proxy must send a certificate of requestHeader.caFile, or be a hub of its listeners"
 
 
 class BearerTokenAuthenticator(Protocol):
@@ -106,7 +106,7 @@ class Authenticator:
         self._clients = None if config.client_ca is None else _verifier(config.client_ca, config.client_crl, known)
         self._request_header: RequestHeaderAuthenticator | None = None
         if (header := config.request_header) is not None:
-            verifier = _verifier(header.ca, None, known)
+            verifier = None if header.ca is None else _verifier(header.ca, None, known)
             self._request_header = RequestHeaderAuthenticator(
                 header, verifier, allow_system_names=config.allow_system_names
             )
@@ -130,6 +130,11 @@ class Authenticator:
         `token_decides`: a certificate counts only if there is no token. Raises StatusError (401, 503).
         """
         token = headers.token
+        if isinstance(peer, HubPeer):
+            caller = self._by_hub(peer, headers, client, server)
+            if caller is not None:
+                return caller
+            peer = None
         if peer is not None and not (token_decides and (token is not None or headers.bad_token)):
             caller = self._by_certificate(peer, headers, client, server)
             if caller is not None:
@@ -141,6 +146,14 @@ class Authenticator:
             raise self._refused(cause, "add one that does", client, server, issuer=claimed_issuer(token))
         tokens = self._tokens
         return tokens.authenticate(token, client, headers.token_key(tokens.key_of), server)
+
+    def _by_hub(self, peer: HubPeer, headers: IdentityHeaders, client: str, server: str) -> AuthenticatedUser | None:
+        if self._request_header is None:
+            return None
+        try:
+            return self._request_header.of_hub(peer, headers)
+        except RequestHeaderRefusedError as refusal:
+            raise self._refused(refusal.cause, refusal.todo, client, server) from None
 
     def _by_certificate(
         self, peer: TLSPeer, headers: IdentityHeaders, client: str, server: str
@@ -204,7 +217,7 @@ class Authenticator:
 
     def _verifiers(self) -> list[ClientCertificateVerifier]:
         verifiers = [] if self._clients is None else [self._clients]
-        if self._request_header is not None:
+        if self._request_header is not None and self._request_header.verifier is not None:
             verifiers.append(self._request_header.verifier)
         return verifiers
 

@@ -14,15 +14,17 @@ from urllib.parse import unquote_to_bytes
 from mcproxy.config.model import RequestHeader
 from mcproxy.http.messages import Header
 from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser, authenticated, without_system_names
-from mcproxy.identity.authentication.x509.peer import TLSPeer
+from mcproxy.identity.authentication.x509.peer import HubPeer, TLSPeer
 from mcproxy.identity.authentication.x509.verifier import ClientCertificateVerifier
-from mcproxy.kube.user import UserInfo
+from mcproxy.identity.client_identity_headers import IdentityHeaders
+from mcproxy.kube.user import ANONYMOUS_NAME, UserInfo
 
 #: Maximum number of cached sets of headers with their user, and maximum bytes of one set; only front proxies fill it.
 _CACHED = 2048
 _LONGEST_CACHED = 1024
 
 _EXTRA = b"x-remote-extra-"
+_ANONYMOUS = ANONYMOUS_NAME.encode()
 _SPELLING_TODO = "the front proxy must write these headers with hyphens, and percent-encode their values"
 _MISSPELT = re.compile(rb"x[-_]remote[-_](?:(?:user|uid|group)$|extra[-_])")
 _ESCAPES = re.compile(rb"(?:[^%]|%[0-9a-f]{2})*", re.DOTALL)
@@ -44,21 +46,48 @@ class RequestHeaderRefusedError(Exception):
 class RequestHeaderAuthenticator:
     """Authenticates requests of front proxies."""
 
-    __slots__ = ("_allow_system_names", "_allowed_names", "_cached", "_verifier")
+    __slots__ = ("_allow_system_names", "_allowed_names", "_cached", "_hub_caller", "_hubs", "_verifier")
 
-    def __init__(self, config: RequestHeader, verifier: ClientCertificateVerifier, *, allow_system_names: bool) -> None:
+    def __init__(
+        self, config: RequestHeader, verifier: ClientCertificateVerifier | None, *, allow_system_names: bool
+    ) -> None:
+        """`verifier` None: no certificate is accepted, only the hubs of `config.listeners`."""
         self._verifier = verifier
+        self._hubs = frozenset(config.listeners)
+        self._hub_caller = AuthenticatedUser(
+            authenticated(UserInfo(config.hub_user or "")), authenticator="requestHeader"
+        )
         self._allowed_names = frozenset(config.allowed_names)
         self._allow_system_names = allow_system_names
         self._cached = lru_cache(_CACHED)(_caller)
 
     @property
-    def verifier(self) -> ClientCertificateVerifier:
+    def verifier(self) -> ClientCertificateVerifier | None:
         """Verifies the certificates of front proxies."""
         return self._verifier
 
+    def of_hub(self, peer: HubPeer, headers: IdentityHeaders) -> AuthenticatedUser | None:
+        """Return the user of a request that a hub has sent through a tunnel; None if the hub names no user for it.
+
+        A hub that passes on its clients' own credentials names system:anonymous, so that a request without a
+        credential never has the rights of the hub itself. Raises RequestHeaderRefusedError.
+        """
+        if peer.listener not in self._hubs:
+            return None
+        if headers.remote:
+            if any(name == b"x-remote-user" and value == _ANONYMOUS for name, value in headers.remote):
+                return None
+            caller = self._user_of(headers.remote)
+            if caller is not None:
+                return caller
+        if headers.token is not None or headers.bad_token:
+            return None
+        return self._hub_caller
+
     def refusal_cause(self, peer: TLSPeer, now: float) -> str:
         """Return the reason why a peer is not a front proxy, "" if it is one; `now` is seconds since 1970."""
+        if self._verifier is None:
+            return "this set accepts no certificates of front proxies"
         cause = peer.verification(self._verifier, now).cause
         if not cause and self._allowed_names and peer.certificate_user().common_name not in self._allowed_names:
             cause = "its common name is not among requestHeader.allowedNames"
@@ -66,8 +95,9 @@ class RequestHeaderAuthenticator:
 
     def caller(self, peer: TLSPeer, remote: tuple[Header, ...], now: float) -> AuthenticatedUser | None:
         """Return the user, None if no front proxy names a user; raises RequestHeaderRefusedError."""
-        if self.refusal_cause(peer, now):
-            return None
+        return None if self.refusal_cause(peer, now) else self._user_of(remote)
+
+    def _user_of(self, remote: tuple[Header, ...]) -> AuthenticatedUser | None:
         if sum([len(name) + len(value) for name, value in remote]) > _LONGEST_CACHED:
             return _caller(remote, self._allow_system_names)
         return self._cached(remote, self._allow_system_names)

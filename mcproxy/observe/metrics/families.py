@@ -225,6 +225,27 @@ CONNECTIONS_REFUSED = Family(
     "connectionsPerClient), or because their PROXY header was wrong or missing (proxy).",
     ("listener", "reason"),
 )
+TUNNEL_DIALS = Family(
+    "mcproxy_tunnel_dials_total",
+    "counter",
+    "Connections that edges were asked to dial, by result (ok, failed).",
+    ("tunnel", "result"),
+)
+TUNNEL_DIAL_DURATION = Family(
+    "mcproxy_tunnel_dial_seconds",
+    "histogram",
+    "Time from asking an edge to dial to its connection.",
+    ("tunnel",),
+    DURATION_BOUNDS,
+)
+TUNNELS_REFUSED = Family(
+    "mcproxy_tunnel_refused_total",
+    "counter",
+    "Tunnels and connections of tunnels that were refused, by reason: user (not among the users of the tunnel), ticket "
+    "(late, used or of another tunnel), name_taken (by another edge), controls (too many control connections), "
+    "stopping, malformed.",
+    ("reason",),
+)
 FLOODS = Family(
     "mcproxy_protection_total",
     "counter",
@@ -340,6 +361,9 @@ COUNTED = (
     CONNECTIONS,
     CONNECTIONS_REFUSED,
     HANDSHAKES,
+    TUNNEL_DIALS,
+    TUNNEL_DIAL_DURATION,
+    TUNNELS_REFUSED,
     FLOODS,
     ACCESS_LOG_LOST,
     AUDIT_EVENTS,

@@ -308,6 +308,9 @@ class _FarEnd:
     def tunnel_ended(self) -> None:
         """Do nothing: `PodTunnel` has ended the tunnel."""
 
+    def transport_taken(self) -> None:
+        """Do nothing: nobody takes this transport, since the tunnel is spliced at once."""
+
 
 classImplements(PodTunnel, IProtocol, IHalfCloseableProtocol, IPushProducer)
 

@@ -442,3 +442,6 @@ class PausedEnd:
 
     def tunnel_ended(self) -> None:
         self.closed = True
+
+    def transport_taken(self) -> None:
+        """Nobody takes it."""

@@ -135,3 +135,17 @@ class TLSPeer:
             self._verifications.clear()
         result = self._verifications[verifier] = verifier.verify(self, now)
         return result
+
+
+class HubPeer(TLSPeer):
+    """The hub at the other end of a connection that a listener has dialled (`listeners[].dial`).
+
+    The handshake has verified the hub's certificate, which is that of a server, so it never names a user.
+    """
+
+    __slots__ = ("listener",)
+
+    def __init__(self, listener: str) -> None:
+        """`listener`: the name of the listener that has dialled."""
+        super().__init__(None)
+        self.listener = listener

@@ -1,0 +1,1 @@
+"""Tunnels of clusters that dial out: the hub's side, and the edge's side."""
