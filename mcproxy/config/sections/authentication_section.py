@@ -209,6 +209,7 @@ def _webhook(context: Context, place: Place) -> Webhook | None:
         endpoint=endpoint,
         tls=access.tls,
         credentials=access.credentials,
+        proxy=access.proxy,
     )
 
 

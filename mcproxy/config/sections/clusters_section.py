@@ -23,6 +23,7 @@ from mcproxy.config.model import (
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.entries import Sections, unique_names
+from mcproxy.config.sections.http_proxy import http_proxy
 from mcproxy.config.sections.model_reader import read, read_over
 from mcproxy.config.server_names import is_server_name
 from mcproxy.config.urls import AddressError, check_path, is_loopback, parse_endpoint
@@ -145,6 +146,7 @@ def cluster(context: Context, place: Place, sections: Sections) -> ClusterConfig
         front_proxy=identity.front_proxy,
         health_check=health_check,
         connections=connections,
+        proxy=access.proxy,
         kubeconfig=access.kubeconfig,
     )
 
@@ -170,6 +172,7 @@ def _access(context: Context, place: Place) -> Access | None:
         endpoints=good if len(good) == len(endpoints) else (),
         tls=_tls(context, place.get("tls")),
         credentials=_credentials(context, place.get("credentials")),
+        proxy=http_proxy(context, place.get("proxy")),
     )
 
 
