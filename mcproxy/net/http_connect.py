@@ -149,12 +149,13 @@ class _Exchange:
         if not self._head.startswith(_START[: len(self._head)]):
             self._not_http("does not answer as an HTTP proxy")
         elif end is not None:
-            status = _STATUS_LINE.match(self._head)
+            line = _STATUS_LINE.match(self._head)
+            status = 0 if line is None else int(line[1])
             self._head.clear()
-            if status is None:
+            if not status:
                 self._not_http("does not answer as an HTTP proxy")
             else:
-                self._answered(int(status[1]))
+                self._answered(status)
         if self._size >= _MAX_HEADS and not self.done.called:
             self._not_http(f"answered with heads of more than {_MAX_HEADS // 1024} KiB")
 
