@@ -33,7 +33,7 @@ from mcproxy.config.reading.nodes import Document, Mapping, Node, Place, Scalar,
 from mcproxy.config.reading.yaml_text import read_yaml
 from mcproxy.config.server_names import is_server_name
 from mcproxy.config.suggestions import suggest
-from mcproxy.config.urls import AddressError, parse_endpoint, parse_http_proxy
+from mcproxy.config.urls import AddressError, is_loopback, parse_endpoint, parse_http_proxy
 
 _EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _EXEC_EXTENSION = "client.authentication.k8s.io/exec"
@@ -49,6 +49,10 @@ class Access:
     credentials: Credentials
     proxy: HTTPProxy | None = None
     kubeconfig: KubeconfigReference | None = None
+
+    def stays_here(self, endpoint: EndpointConfig) -> bool:
+        """Whether connections to an endpoint certainly do not leave this machine."""
+        return self.proxy is None and is_loopback(endpoint.host)
 
 
 def read_access(context: Context, reference: Place) -> Access | None:
