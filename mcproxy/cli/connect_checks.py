@@ -370,7 +370,12 @@ class ConnectChecks:
         url = config.endpoint.url
         try:
             server = ExternalServer(
-                name, config.endpoint, tls=config.tls, credentials=config.credentials, context=shared
+                name,
+                config.endpoint,
+                tls=config.tls,
+                credentials=config.credentials,
+                proxy=config.proxy,
+                context=shared,
             )
             try:
                 asking = server.request("GET", config.endpoint.path or "/", timeout=_WITHIN, max_body=1024 * 1024)

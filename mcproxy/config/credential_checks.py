@@ -6,11 +6,12 @@ import os
 import re
 import shutil
 
-from mcproxy.config.model import Credentials, PEMFile
+from mcproxy.config.model import Credentials, PEMFile, Secret
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Mapping, Place
 
 _TOKEN = re.compile(r"[!-~]+\Z")
+_MAX_PASSWORD = 4096  # bytes
 
 
 def is_token(token: str) -> bool:
@@ -41,6 +42,26 @@ def token_file(context: Context, place: Place) -> str | None:
     elif not is_token(token.decode("latin-1")):
         context.error(place, f"{path} holds no token", "put the token into it, and nothing else")
     return path
+
+
+def password_file(context: Context, place: Place) -> tuple[str, Secret] | None:
+    """Return the absolute name and the contents of a password file, without the line end. Messages do not show it."""
+    found = context.read(place)
+    if found is None:
+        return None
+    path, data = found
+    if context.offline:
+        return path, Secret("")
+    context.check_private(place, path)
+    try:
+        text = data.decode("utf-8").rstrip("\r\n")
+    except UnicodeDecodeError:
+        text = "\n"
+    if not text:
+        context.error(place, f"{path} is empty", "put the password into it")
+    elif len(data) > _MAX_PASSWORD or not text.isprintable():
+        context.error(place, f"{path} holds no password", "put the password into it on one line, and nothing else")
+    return path, Secret(text)
 
 
 def command(context: Context, place: Place, hint: str) -> str | None:

@@ -23,6 +23,7 @@ from mcproxy.config.model import (
     EndpointConfig,
     FlowControl,
     FlowControlType,
+    HTTPProxy,
     JWKSFile,
     ListenerConfig,
     PEMFile,
@@ -172,7 +173,7 @@ def _listener(listener: ListenerConfig, document: Document) -> Document:
     return _without(document, left_out)
 
 
-_RESOLVED_KEYS = ("endpoints", "tls", "credentials")
+_RESOLVED_KEYS = ("endpoints", "tls", "credentials", "proxy")
 
 
 def _cluster(cluster: ClusterConfig, document: Document) -> Document:
@@ -188,6 +189,13 @@ def _credentials(credentials: Credentials, document: Document) -> Document:
     """Write user name and password, which come from kubeconfigs only; the configuration file has no keys for them."""
     user, password = document["basic"] or (None, None)
     return _with_keys(document, "basic", {"username": user, "password": password})
+
+
+def _http_proxy(proxy: HTTPProxy, document: Document) -> Document:
+    """Add a password from a kubeconfig, masked; the configuration file has no key for it."""
+    if proxy.password is None or proxy.password_file is not None:
+        return document
+    return _with_keys(document, "passwordFile", {"password": MASK})
 
 
 def _oidc(issuer: OIDC, document: Document) -> Document:
@@ -234,6 +242,7 @@ _OTHER_FORMS: dict[type[Any], Callable[[Any, Document], Document]] = {
     Credentials: _credentials,
     EndpointConfig: _endpoint,
     FlowControl: _flow_control,
+    HTTPProxy: _http_proxy,
     ListenerConfig: _listener,
     OIDC: _oidc,
     Rule: _rule,

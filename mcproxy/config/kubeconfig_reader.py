@@ -3,8 +3,8 @@
 The `kubernetes` package needs 35 MiB and 0.2 s for this, so only a test uses it, for comparison. The rules: tokenFile
 has precedence over token, and a token or password over an exec plugin. A user can have a token or a password, but not
 both. A value can be given as data or as a file, but not as both. File names are relative to the kubeconfig. Unknown
-keys are ignored, as by kubectl. Unsupported keys (proxy-url, auth-provider, impersonation, an exec plugin that must
-prompt its user) are errors. Errors are reported at line and column of the kubeconfig.
+keys are ignored, as by kubectl. Unsupported keys (auth-provider, impersonation, an exec plugin that must prompt its
+user, a proxy-url of another scheme than http) are errors. Errors are reported at line and column of the kubeconfig.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from mcproxy.config.model import (
     Credentials,
     EndpointConfig,
     ExecPlugin,
+    HTTPProxy,
     KubeconfigReference,
     PEMFile,
     Secret,
@@ -32,7 +33,7 @@ from mcproxy.config.reading.nodes import Document, Mapping, Node, Place, Scalar,
 from mcproxy.config.reading.yaml_text import read_yaml
 from mcproxy.config.server_names import is_server_name
 from mcproxy.config.suggestions import suggest
-from mcproxy.config.urls import AddressError, parse_endpoint
+from mcproxy.config.urls import AddressError, is_loopback, parse_endpoint, parse_http_proxy
 
 _EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _EXEC_EXTENSION = "client.authentication.k8s.io/exec"
@@ -41,12 +42,17 @@ _IMPERSONATION = ("as", "as-uid", "as-groups", "as-user-extra")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Endpoints, TLS and credentials of a cluster. Endpoints are empty if they are invalid (reported)."""
+    """Endpoints, TLS, credentials and HTTP proxy of a cluster. Endpoints are empty if they are invalid (reported)."""
 
     endpoints: tuple[EndpointConfig, ...]
     tls: ClusterTLS
     credentials: Credentials
+    proxy: HTTPProxy | None = None
     kubeconfig: KubeconfigReference | None = None
+
+    def stays_here(self, endpoint: EndpointConfig) -> bool:
+        """Whether connections to an endpoint certainly do not leave this machine."""
+        return self.proxy is None and is_loopback(endpoint.host)
 
 
 def read_access(context: Context, reference: Place) -> Access | None:
@@ -80,15 +86,17 @@ def read_context(context: Context, file: Place, wanted: Place | None, reference:
         context.error(wanted or reference, what, suggest(name, reader.names(root, "contexts")))
         return None
     access = reader.access(root, found)
-    if access is not None and _has_secrets(access.credentials):
+    if access is not None and _has_secrets(access):
         context.check_private(file, path)
     return dataclasses.replace(access, kubeconfig=KubeconfigReference(path, name)) if access is not None else None
 
 
-def _has_secrets(found: Credentials) -> bool:
+def _has_secrets(access: Access) -> bool:
     """Whether the kubeconfig itself contains secrets."""
+    found, proxy = access.credentials, access.proxy
     embedded_key = found.key is not None and "#" in found.key.path
-    return found.token is not None or found.basic is not None or embedded_key
+    proxy_password = proxy is not None and proxy.password is not None
+    return found.token is not None or found.basic is not None or embedded_key or proxy_password
 
 
 def _assumed(path: str, context: str) -> Access:
@@ -199,6 +207,7 @@ class _Reader:
             endpoints=self._endpoints(cluster, secure=ca is not None or user_credentials.certificate is not None),
             tls=self._tls(cluster, ca),
             credentials=user_credentials,
+            proxy=self._proxy(cluster),
         )
 
     def _referenced(self, root: Place, chosen: Place, kind: str, *, required: bool) -> Place | None:
@@ -218,9 +227,6 @@ class _Reader:
         return body
 
     def _endpoints(self, cluster: Place, *, secure: bool) -> tuple[EndpointConfig, ...]:
-        if (proxy := cluster.get("proxy-url")) is not None and proxy.string != "":
-            what = "is not supported: mcproxy connects to clusters directly"
-            self.context.error(proxy, what, "take it out, and make the API server reachable from here")
         url = self.text(cluster, "server")
         if url is None:
             self.context.error(cluster, "has no server", "add server: https://HOST:PORT")
@@ -232,6 +238,17 @@ class _Reader:
         except AddressError as error:
             self.context.error(cluster.get("server") or cluster, error.what, error.right)
             return ()
+
+    def _proxy(self, cluster: Place) -> HTTPProxy | None:
+        """Return the HTTP proxy of proxy-url; its port is 80 by default, as in Go (net/http)."""
+        url, place = self.text(cluster, "proxy-url"), cluster.get("proxy-url")
+        if url is None or place is None:
+            return None
+        try:
+            return parse_http_proxy(url, default_port=80)
+        except AddressError as error:
+            self.context.error(place, error.what, error.right)
+            return None
 
     def _tls(self, cluster: Place, ca: tuple[Place, PEMFile] | None) -> ClusterTLS:
         if ca is not None:

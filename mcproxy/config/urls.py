@@ -7,13 +7,16 @@ import re
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-from mcproxy.config.model import Bind, EndpointConfig, IPNetwork, SystemdBind, TCPBind, UnixBind
+from mcproxy.config.model import Bind, EndpointConfig, HTTPProxy, IPNetwork, Secret, SystemdBind, TCPBind, UnixBind
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
 
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?\Z")
 _PATH = re.compile(r"(/[!-~]*)?\Z")
 _REDIS_FORM = "write a URL such as rediss://10.0.0.5:6379/0, or unix:///run/redis/redis.sock"
+_PROXY_FORM = "write http://HOST:PORT"
+_USER_INFO = re.compile(r"([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})*\Z")
+"""User and password in a URL, as Go's net/url takes them (`validUserinfo`)."""
 _DEFAULT_PORTS = {"https": 443, "http": 80}
 
 
@@ -138,6 +141,60 @@ def _database(text: str) -> int:
     if text and not (text.isdigit() and len(text) <= 4):
         raise AddressError("names no database", "end it with the number of a database such as /0, or with the port")
     return int(text or 0)
+
+
+def parse_http_proxy(url: str, *, default_port: int | None = None) -> HTTPProxy:
+    """Parse the URL of an HTTP proxy, as in proxy-url of a kubeconfig; raises AddressError.
+
+    User and password are decoded (RFC 3986 2.1). Without `default_port` the URL must have a port. Messages do not
+    repeat the URL, which may hold a password.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        raise AddressError("is not a URL of an HTTP proxy", _PROXY_FORM) from None
+    if parts.scheme in ("https", "socks", "socks4", "socks5", "socks5h"):
+        what = f"is a proxy of the kind {parts.scheme}: only HTTP proxies that are reached without TLS are supported"
+        raise AddressError(what, _PROXY_FORM)
+    if parts.scheme != "http" or not host or not url.isascii() or not url.isprintable() or " " in url:
+        raise AddressError("is not a URL of an HTTP proxy", _PROXY_FORM)
+    if parts.path not in ("", "/") or "?" in url or "#" in url:
+        raise AddressError("has a path, query or fragment", "end the URL with host and port")
+    _check_host(host)
+    port = default_port if port is None and not parts.netloc.endswith(":") else port
+    if not port:
+        raise AddressError("has no usable port", "write a port from 1 to 65535, such as http://proxy.example.com:3128")
+    user, password = _user_info(parts.netloc)
+    shown = f"[{host}]" if ":" in host else host
+    return HTTPProxy(url=f"http://{shown}:{port}", host=host, port=port, user=user, password=password)
+
+
+def _user_info(netloc: str) -> tuple[str | None, Secret | None]:
+    """Return the decoded user and password of a URL; the password is "" if only a user is given."""
+    info, separator, _ = netloc.rpartition("@")
+    if not separator:
+        return None, None
+    form = "encode it with %, as http://USER:PASSWORD@HOST:PORT"
+    if not _USER_INFO.match(info):
+        raise AddressError("has a user or password with a character that a URL cannot have", form)
+    try:
+        user, _, password = (unquote(part, errors="strict") for part in info.partition(":"))
+    except UnicodeDecodeError:
+        raise AddressError("has a user or password that is not UTF-8", form) from None
+    check_proxy_user(user)
+    if not password.isprintable():
+        raise AddressError("has a password with control characters", "give the proxy's user another password")
+    return user, Secret(password)
+
+
+def check_proxy_user(user: str) -> None:
+    """Check that Basic authentication can carry a user name (RFC 7617 2); raises AddressError."""
+    if ":" in user or not user.isprintable():
+        raise AddressError(
+            "the user name has a colon or control characters, which Basic authentication cannot carry",
+            "use another user of the proxy",
+        )
 
 
 def parse_bind(text: str) -> Bind:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mcproxy.config.urls import AddressError, parse_endpoint
+from mcproxy.config.urls import AddressError, parse_endpoint, parse_http_proxy
 from mcproxy.importing.fragment import Complete, Fragment, Note, is_cluster_name
+from mcproxy.importing.http_proxies import proxy_entry
 from mcproxy.importing.object_files import Fields, Object, UnusableError
 
 CLUSTER = ("cluster.karmada.io", "v1alpha1", "clusters")
@@ -197,9 +198,8 @@ def translate_member(found: Object, secrets: Secrets) -> KarmadaCluster:
     spec, made = found.fields.fields("spec"), Fragment(f"Cluster {found.name}")
     for other in spec.others(*_SPEC, *_OF_SCHEDULING, "impersonatorSecretRef"):
         made.note(other, "is not known to mcproxy")
-    if spec.text("proxyURL"):
-        raise UnusableError("spec.proxyURL: mcproxy connects to clusters directly; make its API server reachable")
     url = _url(spec)
+    proxy = _proxy(spec, made, found.name)
     secret = _secret(spec, secrets)
     tls: dict[str, Any] = {}
     if spec.boolean("insecureSkipTLSVerification"):
@@ -223,6 +223,7 @@ def translate_member(found: Object, secrets: Secrets) -> KarmadaCluster:
         "endpoints": [{"url": url}],
         "tls": tls,
         "credentials": {"tokenFile": made.file(found.name, "token", token)},
+        **({"proxy": proxy} if proxy else {}),
     }
     made.add("clusters", entry)
     kinds, complete = _kinds(found.fields.fields("status"))
@@ -243,6 +244,22 @@ def _url(spec: Fields) -> str:
         return parse_endpoint(written if "://" in written else f"https://{written}").url
     except AddressError as error:
         raise UnusableError(f"spec.apiEndpoint: {error.what}") from None
+
+
+def _proxy(spec: Fields, made: Fragment, name: str) -> dict[str, Any]:
+    """Return the value of `proxy` for proxyURL, empty if there is none."""
+    written = spec.text("proxyURL")
+    if not written:
+        return {}
+    if spec.has("proxyHeader"):
+        raise UnusableError("spec.proxyHeader: mcproxy sends an HTTP proxy no further header fields")
+    try:
+        entry = proxy_entry(made, name, parse_http_proxy(written, default_port=80))
+    except AddressError as error:
+        raise UnusableError(f"spec.proxyURL: {error.what}") from None
+    if entry is None:
+        raise UnusableError("spec.proxyURL: has an empty user name or password")
+    return entry
 
 
 def _secret(spec: Fields, secrets: Secrets) -> Fields:

@@ -1,4 +1,4 @@
-"""Makes clusters from the contexts of a kubeconfig, as references or with copies of certificates, keys and tokens."""
+"""Makes clusters from the contexts of a kubeconfig, as references or with copies of certificates, keys and secrets."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from mcproxy.config.model import ClusterConfig
 from mcproxy.config.problem import ConfigErrors, Problems
 from mcproxy.config.reading.yaml_text import read_yaml
 from mcproxy.importing.fragment import Fragment, Note, is_cluster_name, staged
+from mcproxy.importing.http_proxies import proxy_entry
 from mcproxy.importing.object_files import Fields, UnusableError, plain, read_bounded
 
 _LONGEST = 60
@@ -135,11 +136,17 @@ def _copied(fragment: Fragment, name: str, entry: dict[str, Any]) -> dict[str, A
         what = "the arguments and environment of an exec plugin may be secret, and have no file of their own"
         fragment.note("user.exec", f"the kubeconfig is referred to, not copied: {what}")
         return entry
+    proxy = proxy_entry(fragment, cluster.name, cluster.proxy) if cluster.proxy is not None else {}
+    if proxy is None:
+        what = "the kubeconfig is referred to, not copied: an empty user name or password can only be there"
+        fragment.note("cluster.proxy-url", what)
+        return entry
     return {
         "name": name,
         "endpoints": [{"url": endpoint.url} for endpoint in cluster.endpoints],
         "tls": _tls(fragment, cluster),
         "credentials": _credentials(fragment, cluster),
+        **({"proxy": proxy} if proxy else {}),
     }
 
 

@@ -11,7 +11,7 @@ from typing import Self
 
 
 class CauseCode(Enum):
-    """The subject of a cause: name, address and connection; TLS and certificates; or the response."""
+    """The subject of a cause: name, address, HTTP proxy and connection; TLS and certificates; or the response."""
 
     OTHER = ""
     NO_ADDRESS = "network/no-address"
@@ -26,6 +26,11 @@ class CauseCode(Enum):
     NOT_PERMITTED = "network/not-permitted"
     NOT_CONNECTED = "network/not-connected"
     NO_TUNNEL = "network/no-tunnel"
+    PROXY_UNREACHABLE = "network/proxy-unreachable"
+    NOT_AN_HTTP_PROXY = "network/not-an-http-proxy"
+    PROXY_CREDENTIALS = "network/proxy-credentials"
+    REFUSED_BY_PROXY = "network/refused-by-proxy"
+    NOT_REACHED_BY_PROXY = "network/not-reached-by-proxy"
     HANDSHAKE_TIMEOUT = "network/handshake-timeout"
     NO_ANSWER = "network/no-answer"
     CLIENT_CERTIFICATE = "tls/client-certificate"

@@ -1,6 +1,7 @@
 """Outgoing connections: name resolution, TCP, TLS, verification of chain and name, then connection of the protocol.
 
-One timeout covers all these steps. The first address of a host that answers is used (`happy_eyeballs`).
+One timeout covers all these steps. The first address of a host that answers is used (`happy_eyeballs`). With an HTTP
+proxy the first two steps lead to the proxy, which resolves the name of the server (`http_connect`).
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from mcproxy.net.alpn import HTTP1_1
-from mcproxy.net.causes import Cause, CauseCode
+from mcproxy.net.causes import Cause, CauseCode, code_of
 from mcproxy.net.connect_errors import (
+    ConnectError,
     ConnectFailed,
     ConnectTimeout,
     DNSError,
@@ -31,6 +33,7 @@ from mcproxy.net.connect_errors import (
 )
 from mcproxy.net.happy_eyeballs import SILENT, Race, SocketAddress
 from mcproxy.net.hostname_verification import check_name, is_ip, plain_name
+from mcproxy.net.http_connect import HTTPProxy, ProxyRefused, request_connection, shown_address
 from mcproxy.net.plain_stream import PlainStream
 from mcproxy.net.reactor_interface import Reactor
 from mcproxy.net.socket_options import tune
@@ -60,8 +63,9 @@ def connect(
     tls: ClientTLS | None,
     timeout: float,
     alpn: tuple[bytes, ...] = (HTTP1_1,),
+    proxy: HTTPProxy | None = None,
 ) -> Deferred[None]:
-    """Connect `protocol` to host:port within `timeout` seconds.
+    """Connect `protocol` to host:port within `timeout` seconds, with `proxy` through that HTTP proxy.
 
     `alpn` are the protocols offered in TLS, best first. The server's choice is `alpn` of the transport, or None if the
     server does not use ALPN.
@@ -69,9 +73,8 @@ def connect(
     The Deferred fires after TCP, TLS and certificate checks and the call of `protocol.makeConnection`; it fails with
     ConnectError. Cancelling it closes the socket.
     """
-    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    attempt = _Attempt(reactor, where, timeout)
-    return attempt.run(attempt.over_tcp(host, port, protocol, tls, alpn))
+    attempt = _Attempt(reactor, shown_address(host, port), timeout)
+    return attempt.run(attempt.over_tcp(host, port, protocol, tls, alpn, proxy))
 
 
 def connect_over(
@@ -94,20 +97,30 @@ def connect_over(
     return attempt.run(attempt.over_socket(sock, protocol, tls, alpn, on_close))
 
 
+_CONNECT_REQUEST = "the CONNECT request to the proxy"
 _TIMEOUTS = {
     "resolving its name": CauseCode.NO_ADDRESS,
     "the TLS handshake": CauseCode.HANDSHAKE_TIMEOUT,
+    _CONNECT_REQUEST: CauseCode.NOT_REACHED_BY_PROXY,
 }
+_NOT_CONNECTED = frozenset(
+    {CauseCode.REFUSED, CauseCode.NO_ANSWER_TO_CONNECT, CauseCode.UNREACHABLE, CauseCode.NOT_CONNECTED}
+)
+"""Codes of failed connections that concern the proxy instead of the server if they happen on the way to the proxy."""
 
 
 class _Attempt:
-    """A connection attempt; `stage` is its current step, for the message of a timeout."""
+    """A connection attempt; `stage` is its current step, for the message of a timeout.
+
+    `where` is the server, or the HTTP proxy while it is being connected to.
+    """
 
     def __init__(self, reactor: Reactor, where: str, timeout: float) -> None:
         self.reactor = reactor
         self.where = where
         self.timeout = timeout
         self.stage = "resolving its name"
+        self.is_on_way_to_proxy = False
 
     def run(self, work: Any) -> Deferred[Any]:
         done: Deferred[Any] = Deferred.fromCoroutine(work)
@@ -117,25 +130,59 @@ class _Attempt:
         if isinstance(result, Failure) and not isinstance(result.value, CancelledError):
             return result
         cause = f"{self.where} took longer than {timeout:g} s in {self.stage}"
-        raise ConnectTimeout(Cause(cause, _TIMEOUTS.get(self.stage, CauseCode.NO_ANSWER_TO_CONNECT)))
+        raise ConnectTimeout(Cause(cause, self._code(_TIMEOUTS.get(self.stage, CauseCode.NO_ANSWER_TO_CONNECT))))
+
+    def _code(self, code: CauseCode) -> CauseCode:
+        return CauseCode.PROXY_UNREACHABLE if self.is_on_way_to_proxy and code in _NOT_CONNECTED else code
 
     async def over_tcp(
-        self, host: str, port: int, protocol: IProtocol, tls: ClientTLS | None, alpn: tuple[bytes, ...]
+        self,
+        host: str,
+        port: int,
+        protocol: IProtocol,
+        tls: ClientTLS | None,
+        alpn: tuple[bytes, ...],
+        proxy: HTTPProxy | None,
     ) -> None:
-        addresses = [_literal(plain_name(host), port)] if is_ip(host) else await _resolve(self.reactor, host, port)
-        sock, address = await self._connect_first(addresses)
+        addresses, sock, address = await (self._dial(host, port) if proxy is None else self._dial_proxy(proxy))
         name = address[1]
-        if tls is None:
-            PlainStream(self.reactor, sock, name).attach(protocol)
-            return
+        is_address_good = False
         try:
-            stream = await self._start_tls(sock, name, tls, alpn)
-        except BaseException:
+            if proxy is not None:
+                is_address_good = await self._request_connection(sock, proxy, host, port)
+            stream: SocketStream
+            if tls is None:
+                stream = PlainStream(self.reactor, sock, name)
+            else:
+                stream = await self._start_tls(sock, name, tls, alpn)
+        except BaseException as error:
             sock.close()
-            if len(addresses) > 1:  # the peer can hang or be another server, although it accepts connections
-                SILENT.note(address, self.reactor.seconds())  # so the next connection starts with another address
+            if len(addresses) > 1 and not is_address_good and not isinstance(error, ProxyRefused):
+                # The peer can hang or be another server, although it accepts connections, so the next connection starts
+                # with another address.
+                SILENT.note(address, self.reactor.seconds())
             raise
         stream.attach(protocol)
+
+    async def _dial(self, host: str, port: int) -> tuple[list[SocketAddress], socket.socket, SocketAddress]:
+        """Return all addresses of host:port, a connected socket, and its address."""
+        addresses = [_literal(plain_name(host), port)] if is_ip(host) else await _resolve(self.reactor, host, port)
+        return addresses, *await self._connect_first(addresses)
+
+    async def _dial_proxy(self, proxy: HTTPProxy) -> tuple[list[SocketAddress], socket.socket, SocketAddress]:
+        server, self.where, self.is_on_way_to_proxy = self.where, proxy.where, True
+        try:
+            found = await self._dial(proxy.host, proxy.port)
+        except ConnectError as error:
+            error.cause = Cause(error.cause, self._code(code_of(error.cause)))
+            raise
+        self.where, self.is_on_way_to_proxy = server, False
+        return found
+
+    async def _request_connection(self, sock: socket.socket, proxy: HTTPProxy, host: str, port: int) -> bool:
+        self.stage = _CONNECT_REQUEST
+        await request_connection(self.reactor, sock, proxy, host, port)
+        return True
 
     async def over_socket(
         self,

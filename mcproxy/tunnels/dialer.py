@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -158,13 +159,5 @@ class Dialer:
         """Do nothing: no other process changes anything."""
 
 
-def _without_urls(dial: model.Dial) -> tuple[object, ...]:
-    return (
-        dial.tunnel,
-        dial.server_name,
-        dial.tls,
-        dial.credentials,
-        dial.proxy,
-        dial.keep_alive,
-        dial.max_connections,
-    )
+def _without_urls(dial: model.Dial) -> model.Dial:
+    return dataclasses.replace(dial, urls=())

@@ -196,7 +196,7 @@ class Cluster:
             endpoints.append(endpoint)
             same = ready.get(_server_parts(self.config, config))
             if same is not None and same is not endpoint and same.health.status is Health.READY:
-                endpoint.adopt_state(same.export_state(), None)  # only the proxy's certificate was renewed
+                endpoint.adopt_state(same.export_state(), None)  # only a certificate or password was renewed
         return tuple(endpoints)
 
     def _make_health_checker(self) -> HealthChecker:
@@ -267,7 +267,8 @@ def _credential_key(config: model.ClusterConfig) -> Hashable:
     """Return the settings that the credential depends on; an exec plugin can also get information about the cluster."""
     plugin = config.credentials.exec
     with_cluster = plugin is not None and plugin.provide_cluster_info
-    return (config.credentials, config.tls, config.endpoints[0].url) if with_cluster else config.credentials
+    about_cluster = (config.tls, config.endpoints[0].url, config.proxy)
+    return (config.credentials, about_cluster) if with_cluster else config.credentials
 
 
 def _connection_key(cluster: model.ClusterConfig, endpoint: model.EndpointConfig) -> Hashable:
@@ -283,16 +284,20 @@ def _connection_parts(cluster: model.ClusterConfig, endpoint: model.EndpointConf
         front_proxy_certificate(cluster),
         (credentials.certificate, credentials.key),
         None if credentials.exec is None else _credential_key(cluster),  # a plugin can provide the certificate
+        cluster.proxy,
     )
 
 
 def _server_parts(cluster: model.ClusterConfig, endpoint: model.EndpointConfig) -> Hashable:
-    """Return the settings that stay the same when the proxy's own certificate is renewed in its files."""
+    """Return the settings that stay the same when the proxy's own certificate, or its password for an HTTP proxy, is
+    renewed in its files.
+    """
     credentials, front = cluster.credentials, cluster.front_proxy
     owned = (credentials.certificate, credentials.key, *((front.certificate, front.key) if front is not None else ()))
     return (
         (cluster.name, endpoint.scheme, endpoint.host, endpoint.port, endpoint.path),
         (cluster.tls, cluster.identity, is_front_proxy(cluster), credentials.exec),
+        None if cluster.proxy is None else (cluster.proxy.url, cluster.proxy.user),
         tuple(None if file is None else file.path for file in owned),
     )
 

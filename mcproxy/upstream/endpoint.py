@@ -25,6 +25,8 @@ from mcproxy.net.connect_errors import ConnectError, ConnectFailed, ConnectionRe
 from mcproxy.observe.metrics.families import CONNECT_DURATION, UPSTREAM_CONNECTS
 from mcproxy.upstream.endpoint_log import EndpointLog
 from mcproxy.upstream.health_state import EndpointHealth, Health, HealthState
+from mcproxy.upstream.host_header import host_header
+from mcproxy.upstream.http_proxy import http_proxy
 from mcproxy.upstream.own_identity import own_fields, uses_own_certificate
 from mcproxy.upstream.pending_requests import PendingRequests
 from mcproxy.upstream.remedies import keys_of
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
 log = Logger(__name__)
 
 _QUIET = 10.0  # seconds between two log lines about violations of the protocol
-_DEFAULT_PORTS = {"https": 443, "http": 80}
 
 
 class EndpointGone(ConnectFailed):
@@ -84,6 +85,7 @@ class Endpoint:
         self.check_soon: Callable[[], None] | None = None  # set by the health checker
         self.publish_failure: Callable[[str], None] | None = None  # set if processes share the endpoint's health
         self._connections = cluster.connections
+        self._proxy = http_proxy(cluster.proxy)
         self._context = context
         self._data_tls = data_tls
         self._control_tls = control_tls
@@ -107,7 +109,7 @@ class Endpoint:
 
     @property
     def connect_timeout(self) -> float:
-        """Timeout of opening a connection in seconds, for name resolution, TCP and TLS."""
+        """Timeout of opening a connection in seconds, for name resolution, TCP, HTTP proxy and TLS."""
         return self._connections.connect_timeout
 
     @property
@@ -395,7 +397,7 @@ class Endpoint:
         tunnel, tunnels = self.config.tunnel, self._context.tunnels
         if tunnel is None:
             opening = self._context.connect(
-                self.config.host, self.config.port, protocol, tls=settings, timeout=timeout, alpn=alpn
+                self.config.host, self.config.port, protocol, tls=settings, timeout=timeout, alpn=alpn, proxy=self._proxy
             )
         elif tunnels is None:
             return fail(ConnectFailed("this process has no tunnels"))
@@ -460,17 +462,3 @@ def is_ready(endpoint: Endpoint) -> bool:
 def is_unchecked(endpoint: Endpoint) -> bool:
     """Return `endpoint.unchecked`."""
     return endpoint.unchecked
-
-
-def host_header(config: model.EndpointConfig) -> bytes:
-    """Return the value of the Host header: the host, in brackets if IPv6, and the port unless it is the default.
-
-    Behind a tunnel it is the tunnel's name.
-    """
-    if config.tunnel is not None:
-        return config.tunnel.encode()
-    host = config.host if config.host.isascii() else config.host.encode("idna").decode()
-    if ":" in host:
-        host = f"[{host}]"
-    default = config.port == _DEFAULT_PORTS.get(config.scheme)
-    return (host if default else f"{host}:{config.port}").encode()

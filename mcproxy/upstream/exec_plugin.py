@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+from urllib.parse import quote
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -72,7 +73,17 @@ def _cluster_info(cluster: model.ClusterConfig) -> dict[str, Any]:
         info["insecure-skip-tls-verify"] = True
     if cluster.tls.ca is not None:
         info["certificate-authority-data"] = base64.b64encode(cluster.tls.ca.data).decode()
+    if cluster.proxy is not None:
+        info["proxy-url"] = _proxy_url(cluster.proxy)
     return info
+
+
+def _proxy_url(proxy: model.HTTPProxy) -> str:
+    """Return the URL of a proxy with user and password, as client-go passes it to plugins."""
+    if proxy.user is None or proxy.password is None:
+        return proxy.url
+    user, password = quote(proxy.user, safe=""), quote(proxy.password.reveal(), safe="")
+    return proxy.url.replace("://", f"://{user}:{password}@", 1)
 
 
 def parse_exec_credential(output: bytes, plugin: model.ExecPlugin) -> ExecStatus:

@@ -30,6 +30,7 @@ class ExternalServer:
         *,
         tls: model.ClusterTLS,
         credentials: model.Credentials = _NO_CREDENTIALS,
+        proxy: model.HTTPProxy | None = None,
         context: UpstreamContext,
     ) -> None:
         """`name`: for log lines about the credential. Raises `CredentialError` if the credential can never be sent."""
@@ -41,6 +42,7 @@ class ExternalServer:
             credentials=credentials,
             identity=model.UpstreamIdentity.PROXY,
             connections=_CONNECTIONS,
+            proxy=proxy,
         )
         source = context.credential_source(cluster)
         own_tls = None

@@ -19,6 +19,7 @@ class Keys:
     certificate: str = "`credentials.certFile`"
     credential: str = "`credentials`"
     rights: str = "grant it what `mcproxy rbac` prints for this cluster"
+    proxy: str = "`proxy`"
 
 
 CLUSTER = Keys()
@@ -54,6 +55,7 @@ def of_kubeconfig(reference: model.KubeconfigReference, server: str = "the API s
         name=f"`tls-server-name` in {reference.file}",
         certificate=f"`client-certificate-data` in {reference.file}",
         credential=f"the user of context {reference.context} in {reference.file}",
+        proxy=f"`proxy-url` in {reference.file}",
     )
 
 
@@ -71,6 +73,11 @@ _REMEDIES: Mapping[CauseCode, str] = {
     CauseCode.NO_SOCKET: "see whether {server} runs, and where its socket is",
     CauseCode.NOT_PERMITTED: "see the firewall of this machine",
     CauseCode.NO_TUNNEL: "see the log of the mcproxy beside {server}, and the network between; it dials by itself",
+    CauseCode.PROXY_UNREACHABLE: "see whether the HTTP proxy of {proxy} runs and can be reached from here",
+    CauseCode.NOT_AN_HTTP_PROXY: "see whether {proxy} has the host and port of an HTTP proxy, and see the proxy's log",
+    CauseCode.PROXY_CREDENTIALS: "put a user and password that the HTTP proxy accepts into {proxy}",
+    CauseCode.REFUSED_BY_PROXY: "let the HTTP proxy of {proxy} pass CONNECT requests for {server}",
+    CauseCode.NOT_REACHED_BY_PROXY: "see whether {server} runs and can be reached from the HTTP proxy of {proxy}",
     CauseCode.HANDSHAKE_TIMEOUT: "see whether {server} hangs, and what is between it and here",
     CauseCode.CLIENT_CERTIFICATE: "put a client certificate that {server} accepts into {certificate}",
     CauseCode.NO_COMMON_CIPHER: "see which ciphers {server} has, and whether it requires a client certificate",

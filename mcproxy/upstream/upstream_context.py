@@ -18,6 +18,7 @@ from twisted.internet.interfaces import IProtocol, IReactorFromThreads, IReactor
 from mcproxy.config import model
 from mcproxy.net.alpn import HTTP1_1
 from mcproxy.net.connect import ClientTLS, connect
+from mcproxy.net.http_connect import HTTPProxy
 from mcproxy.observe.metrics.metrics import Metrics
 from mcproxy.upstream.credentials import (
     CredentialSource,
@@ -53,6 +54,7 @@ class Connector(Protocol):
         tls: ClientTLS | None,
         timeout: float,
         alpn: tuple[bytes, ...] = (HTTP1_1,),
+        proxy: HTTPProxy | None = None,
     ) -> Deferred[None]: ...
 
 

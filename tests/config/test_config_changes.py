@@ -20,11 +20,17 @@ def pem(data: bytes = b"one", path: str = "/etc/a.crt") -> model.PEMFile:
     return model.PEMFile(path, data)
 
 
+def http_proxy(host: str, password: str) -> model.HTTPProxy:
+    secret = model.Secret(password)
+    return model.HTTPProxy(url=f"http://{host}:1", host=host, port=1, user="u", password=secret)
+
+
 EAST = model.ClusterConfig(
     name="east",
     endpoints=(endpoint("a"), endpoint("b", "10.0.0.2")),
     tls=model.ClusterTLS(ca=pem()),
     credentials=model.Credentials(token=model.Secret("old-secret")),
+    proxy=http_proxy("a", "old-secret"),
 )
 FLEET = model.Certificate(name="fleet", chain=pem(), key=pem(b"key", "/etc/a.key"), server_names=("a.test",))
 SERVER = model.Server(name="east", listeners=("public",), backend=model.ClusterBackend("east"))
@@ -77,6 +83,22 @@ def test_entries_that_are_added_and_removed() -> None:
         ),
         (
             {"credentials": model.Credentials(token=model.Secret("new-secret"))},
+            ["changed clusters[east]: another secret"],
+        ),
+        (
+            {
+                "proxy": model.HTTPProxy(
+                    url="http://b:1", host="b", port=1, user="u", password=model.Secret("old-secret")
+                )
+            },
+            ["changed clusters[east].proxy.url: http://a:1 -> http://b:1"],
+        ),
+        (
+            {
+                "proxy": model.HTTPProxy(
+                    url="http://a:1", host="a", port=1, user="u", password=model.Secret("new-secret")
+                )
+            },
             ["changed clusters[east]: another secret"],
         ),
         ({"impersonate_extras": ("a",)}, ['changed clusters[east].impersonateExtras: [] -> ["a"]']),

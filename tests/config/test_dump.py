@@ -45,6 +45,7 @@ clusters:
     identity: Proxy
     healthCheck: {interval: 500ms}
     connections: {protocol: HTTP1, maxIdle: 1}
+    proxy: {url: "http://proxy.example.com:3128", user: edge, passwordFile: token}
     preserveHost: true
     flowControls: [bucket, slow]
   - name: exec
@@ -168,7 +169,9 @@ logging: {level: debug, access: {file: access.log, format: combined}}
 KUBECONFIG = """
 current-context: a
 contexts: [{name: a, context: {cluster: a, user: a}}]
-clusters: [{name: a, cluster: {server: "https://10.0.0.1", certificate-authority-data: "@CA@"}}]
+clusters:
+  - name: a
+    cluster: {server: "https://10.0.0.1", certificate-authority-data: "@CA@", proxy-url: "http://edge:hush@proxy:3128"}
 users: [{name: a, user: {token: hush}}]
 """
 
@@ -235,6 +238,10 @@ def test_comments_show_what_a_kubeconfig_was_resolved_to(full: Config, folder: P
         "      #     insecureSkipVerify: false",
         "      #   credentials:",
         '      #     token: "(masked)"',
+        "      #   proxy:",
+        '      #     url: "http://proxy:3128"',
+        "      #     user: edge",
+        '      #     password: "(masked)"',
     ]
     problems = Problems()
     assert _plain(read_yaml("f", text.encode(), problems)) == effective(full)
@@ -279,6 +286,11 @@ def test_defaults_and_absolute_names_are_filled_in(full: Config, folder: Path) -
     assert document["ingresses"][1]["listeners"] == ["g", "h"]
     assert document["certificates"][0]["serverNames"] == ["k8s.example.com", "*.k8s.example.com"]
     assert document["clusters"][0]["tls"]["caFile"] == str(folder / "ca.crt")
+    assert document["clusters"][0]["proxy"] == {
+        "url": "http://proxy.example.com:3128",
+        "user": "edge",
+        "passwordFile": str(folder / "token"),
+    }
     assert document["clusters"][2]["kubeconfig"] == {"file": str(folder / "dump.kubeconfig"), "context": "a"}
     assert document["aggregates"][1]["clusters"] == ["0123"]
     assert document["servers"][0]["backend"] == {"aggregate": "fleet"}

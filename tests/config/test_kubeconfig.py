@@ -11,7 +11,7 @@ from kubernetes import client
 from kubernetes.config import kube_config
 
 from mcproxy.config.load import load
-from mcproxy.config.model import ClusterConfig, EndpointConfig, ExecPlugin
+from mcproxy.config.model import ClusterConfig, EndpointConfig, ExecPlugin, HTTPProxy, Secret
 from mcproxy.config.problem import ConfigErrors
 from tests.config.pki import NOW
 
@@ -143,6 +143,29 @@ def test_yaml_with_unknown_keys_and_extensions_is_fine(place: Path) -> None:
     assert cluster.endpoints == (
         EndpointConfig(name="https://10.0.0.1:443", scheme="https", host="10.0.0.1", port=443),
     )
+
+
+@pytest.mark.parametrize(
+    ("url", "proxy"),
+    [
+        (
+            "http://proxy.example.com:3128",
+            HTTPProxy(url="http://proxy.example.com:3128", host="proxy.example.com", port=3128),
+        ),
+        ("HTTP://Proxy/", HTTPProxy(url="http://proxy:80", host="proxy", port=80)),
+        ("http://[fd00::1]:3128", HTTPProxy(url="http://[fd00::1]:3128", host="fd00::1", port=3128)),
+        (
+            "http://a%40b:p%3A%25%c3%a4:@x:1",
+            HTTPProxy(url="http://x:1", host="x", port=1, user="a@b", password=Secret("p:%ä:")),
+        ),
+        ("http://a@x:1", HTTPProxy(url="http://x:1", host="x", port=1, user="a", password=Secret(""))),
+        ("http://:b@x:1", HTTPProxy(url="http://x:1", host="x", port=1, user="", password=Secret("b"))),
+    ],
+)
+def test_a_proxy_with_its_decoded_credentials(place: Path, url: str, proxy: HTTPProxy) -> None:
+    cluster = read(place, kubeconfig({**SERVER, "proxy-url": url}))
+    assert cluster.proxy == proxy
+    assert "p:%" not in repr(cluster)
 
 
 def test_a_server_without_a_scheme_is_https_where_tls_is_configured(place: Path) -> None:

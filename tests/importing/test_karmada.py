@@ -117,7 +117,9 @@ def test_an_unknown_field_of_a_selector_might_narrow_it() -> None:
     [
         ({"apiEndpoint": ""}, {}, "apiEndpoint: is missing"),
         ({"apiEndpoint": "https://user:pw@host"}, {}, "spec.apiEndpoint"),
-        ({"proxyURL": "http://proxy"}, {}, "spec.proxyURL"),
+        ({"proxyURL": "socks5://proxy:1080"}, {}, "spec.proxyURL: is a proxy of the kind socks5"),
+        ({"proxyURL": "http://user@proxy"}, {}, "spec.proxyURL: has an empty user name or password"),
+        ({"proxyURL": "http://proxy", "proxyHeader": {"x": "y"}}, {}, "spec.proxyHeader"),
         ({"secretRef": None}, {}, "names no Secret"),
         ({"secretRef": {"namespace": "other", "name": "east"}}, {}, "the Secret other/east is not there"),
         ({"insecureSkipTLSVerification": "true"}, {}, "neither true nor false"),
@@ -134,6 +136,15 @@ def test_a_cluster_that_cannot_be_used_is_left_out(spec: dict[str, Any], secret:
     assert aggregate["clusters"] == ["west"]
     assert "Cluster east: left out: " in said
     assert message in said
+
+
+def test_a_proxy_is_carried_over_with_its_password_in_a_file() -> None:
+    documents = [karmada_cluster("east", proxyURL="http://edge:p%40ss@proxy"), karmada_secret("east")]
+    fragments, _, _ = translate_all(map(one, documents), "fleet")
+    file = "east_proxy-password"
+    expected = {"url": "http://proxy:80", "user": "edge", "passwordFile": file}
+    assert fragments[0].sections["clusters"][0]["proxy"] == expected
+    assert fragments[0].files[file] == b"p@ss"
 
 
 def test_insecure_is_carried_over_loudly() -> None:

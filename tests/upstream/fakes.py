@@ -32,12 +32,13 @@ class _Transport(StringTransport):
 class Attempt:
     """One connection that was asked for."""
 
-    def __init__(self, host: str, port: int, protocol: IProtocol, tls: Any, at: float) -> None:
+    def __init__(self, host: str, port: int, protocol: IProtocol, tls: Any, at: float, proxy: Any = None) -> None:
         self.host = host
         self.port = port
         self.protocol: Any = protocol
         self.tls = tls
         self.at = at
+        self.proxy = proxy
         self.transport = _Transport()  # type: ignore[no-untyped-call]
         self.cancelled = False
         self.done: Deferred[None] = Deferred(self._cancel)
@@ -69,9 +70,9 @@ class FakeConnector:
         self.behaviour: Callable[[Attempt], None] | None = None
 
     def __call__(
-        self, host: str, port: int, protocol: IProtocol, *, tls: Any, timeout: float, alpn: Any = ()
+        self, host: str, port: int, protocol: IProtocol, *, tls: Any, timeout: float, alpn: Any = (), proxy: Any = None
     ) -> Deferred[None]:
-        attempt = Attempt(host, port, protocol, tls, self.clock.seconds())
+        attempt = Attempt(host, port, protocol, tls, self.clock.seconds(), proxy)
         self.attempts.append(attempt)
         if self.behaviour is not None:
             self.behaviour(attempt)

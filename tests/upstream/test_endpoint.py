@@ -16,7 +16,8 @@ from mcproxy.net.connect_errors import ConnectFailed, ConnectionRefused
 from mcproxy.observe.metrics.families import CONNECT_DURATION, UPSTREAM_CONNECTS
 from mcproxy.observe.metrics.metrics import Metrics
 from mcproxy.upstream.cluster import Cluster
-from mcproxy.upstream.endpoint import Endpoint, EndpointGone, host_header
+from mcproxy.upstream.endpoint import Endpoint, EndpointGone
+from mcproxy.upstream.host_header import host_header
 from tests.support.clock import Clock
 from tests.support.logged import captured_logs, names
 from tests.upstream.fakes import FakeConnector, cluster_config, endpoint_config, make_upstream_context

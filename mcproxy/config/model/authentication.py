@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from mcproxy.config.model.clusters import ClusterTLS, Credentials, EndpointConfig, KubeconfigReference
+from mcproxy.config.model.clusters import ClusterTLS, Credentials, EndpointConfig, HTTPProxy, KubeconfigReference
 from mcproxy.config.model.dispatch import Rule
 from mcproxy.config.model.keys import (
     NOT_A_KEY,
@@ -104,6 +104,7 @@ class Webhook:
     endpoint: Annotated[EndpointConfig, NOT_A_KEY]
     tls: Annotated[ClusterTLS, NOT_A_KEY] = ClusterTLS()
     credentials: Annotated[Credentials, NOT_A_KEY] = Credentials()
+    proxy: Annotated[HTTPProxy | None, NOT_A_KEY] = None
     version: ReviewVersion = ReviewVersion.V1
     """The version of TokenReview requests; responses in either version are accepted. kube-apiserver sends v1beta1
     unless --authentication-token-webhook-version says otherwise."""

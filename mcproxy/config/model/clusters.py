@@ -41,15 +41,21 @@ class UpstreamProtocol(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HTTPProxy:
-    """An HTTP proxy that opens connections to other servers (CONNECT, RFC 9110 9.3.6)."""
+    """An HTTP proxy that opens connections to other servers (CONNECT, RFC 9110 9.3.6).
+
+    `url` is normalised, without user and password. `password` is None exactly if `user` is.
+    """
 
     url: str
     """The proxy, as http://HOST:PORT."""
+    host: Annotated[str, NOT_A_KEY]
+    port: Annotated[int, NOT_A_KEY]
     user: str | None = None
-    """The user name for the proxy (Basic)."""
+    """The user name for the proxy (Basic authentication). The proxy is reached without TLS, so user and password go to
+    it in clear."""
     password: Annotated[Secret | None, NOT_A_KEY] = None
-    password_file: FileName | None = None
-    """File with the user's password for the proxy."""
+    password_file: FileName | None = None  # absolute; the source of `password`; None if that is from a kubeconfig
+    """File with the user's password for the proxy. A changed file is read at the next reload."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,8 +228,9 @@ class ClusterConfig:
     connections: Connections = Connections()
     """Connections to each endpoint."""
     proxy: HTTPProxy | None = None
-    """The HTTP proxy on the way to the endpoints (CONNECT), as proxy-url of a kubeconfig. Left out: none; environment
-    variables are ignored."""
+    """The HTTP proxy through which all connections to the endpoints are opened (CONNECT), as proxy-url of a kubeconfig.
+    It resolves their names, and TLS is with the endpoints. Left out: none; environment variables such as HTTPS_PROXY
+    are ignored."""
     preserve_host: bool = False
     """Pass on the client's Host header instead of the endpoint's own."""
     flow_controls: tuple[Name, ...] = ()

@@ -26,7 +26,7 @@ from mcproxy.config.reading.nodes import Sequence as List
 from mcproxy.config.sections.entries import Sections, reference
 from mcproxy.config.sections.model_reader import read
 from mcproxy.config.sections.request_rules import Where, build_rules
-from mcproxy.config.urls import AddressError, check_https, is_loopback
+from mcproxy.config.urls import AddressError, check_https
 
 # -- `oidc` of a set of authenticators: issuers of ID tokens, with prefixes as kube-apiserver's flags define them ------
 
@@ -199,7 +199,7 @@ def _webhook(context: Context, place: Place) -> Webhook | None:
     if file is None or access is None or not access.endpoints or access.kubeconfig is None:
         return None
     [endpoint] = access.endpoints
-    if endpoint.scheme == "http" and not is_loopback(endpoint.host):
+    if endpoint.scheme == "http" and not access.stays_here(endpoint):
         context.error(file, f"tokens would go to {endpoint.url} in clear", "use https in the kubeconfig")
     return read(
         context,
@@ -209,6 +209,7 @@ def _webhook(context: Context, place: Place) -> Webhook | None:
         endpoint=endpoint,
         tls=access.tls,
         credentials=access.credentials,
+        proxy=access.proxy,
     )
 
 

@@ -23,9 +23,10 @@ from mcproxy.config.model import (
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.entries import Sections, unique_names
+from mcproxy.config.sections.http_proxy import http_proxy
 from mcproxy.config.sections.model_reader import read, read_over
 from mcproxy.config.server_names import is_server_name
-from mcproxy.config.urls import AddressError, check_path, is_loopback, parse_endpoint
+from mcproxy.config.urls import AddressError, check_path, parse_endpoint
 
 # -- `identity` of a cluster, related keys, and the requirements of each value -----------------------------------------
 
@@ -112,7 +113,7 @@ def _check_secure(context: Context, place: Place, access: Access) -> None:
     plain = next((endpoint for endpoint in access.endpoints if endpoint.scheme == "http"), None)
     if plain is not None:
         what = f"has identity: RequestHeader, and the certificate in frontProxy cannot be shown to {plain.url}"
-        if is_loopback(plain.host):
+        if access.stays_here(plain):
             context.warn(place, "in-clear", what, "use https")
         else:
             context.error(place, what, "use https")
@@ -145,6 +146,7 @@ def cluster(context: Context, place: Place, sections: Sections) -> ClusterConfig
         front_proxy=identity.front_proxy,
         health_check=health_check,
         connections=connections,
+        proxy=access.proxy,
         kubeconfig=access.kubeconfig,
     )
 
@@ -170,6 +172,7 @@ def _access(context: Context, place: Place) -> Access | None:
         endpoints=good if len(good) == len(endpoints) else (),
         tls=_tls(context, place.get("tls")),
         credentials=_credentials(context, place.get("credentials")),
+        proxy=http_proxy(context, place.get("proxy")),
     )
 
 
@@ -273,7 +276,7 @@ def _check_protocol(context: Context, place: Place | None, connections: Connecti
 
 def _check_exposure(context: Context, place: Place, access: Access) -> None:
     """Check that no credentials or users are sent to endpoints without TLS."""
-    in_clear = [e for e in access.endpoints if e.scheme == "http" and not is_loopback(e.host)]
+    in_clear = [e for e in access.endpoints if e.scheme == "http" and not access.stays_here(e)]
     has_credentials = credential_checks.has_any(access.credentials)
     if in_clear and has_credentials:
         what = f"credentials would go to {in_clear[0].url} in clear"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from mcproxy.config import credential_checks
 from mcproxy.config.control_socket import MAX_PATH, default_control_socket
 from mcproxy.config.files import pem
 from mcproxy.config.model import (
@@ -18,7 +19,6 @@ from mcproxy.config.model import (
     Logging,
     PEMFile,
     RedisConfig,
-    Secret,
     SharedState,
     UnixBind,
 )
@@ -31,7 +31,6 @@ from mcproxy.config.urls import AddressError, RedisAddress, is_loopback, parse_r
 # -- `daemon.sharedState`: the store in which the replicas of the proxy count for flow controls with `shared: true` ----
 
 _TLS_KEYS = ("caFile", "certFile", "keyFile")
-_MAX_PASSWORD = 4096  # bytes
 
 
 def _shared_state(context: Context, place: Place | None) -> SharedState | None:
@@ -71,7 +70,7 @@ def _redis(context: Context, place: Place) -> RedisConfig | None:
         return None
     ca, certificate, key = _redis_tls(context, place, url, address)
     password = place.get("passwordFile")
-    found = _redis_password(context, password) if password is not None else None
+    found = credential_checks.password_file(context, password) if password is not None else None
     if not address.tls and address.socket is None and not is_loopback(address.host):
         if password is not None:
             context.error(url, f"the password would go to {address.host} in clear", "use rediss:// and caFile")
@@ -111,26 +110,6 @@ def _redis_tls(
     found = pem.read_authorities(context, ca) if ca is not None else None
     pair = pem.read_pair(context, place)
     return found[0] if found is not None else None, *(pair if pair is not None else (None, None))
-
-
-def _redis_password(context: Context, place: Place) -> tuple[str, Secret] | None:
-    """Return the absolute name and the contents of a password file, without the line end. Messages do not show it."""
-    found = context.read(place)
-    if found is None:
-        return None
-    path, data = found
-    if context.offline:
-        return path, Secret("")
-    context.check_private(place, path)
-    try:
-        text = data.decode("utf-8").rstrip("\r\n")
-    except UnicodeDecodeError:
-        text = "\n"
-    if not text:
-        context.error(place, f"{path} is empty", "put the password into it")
-    elif len(data) > _MAX_PASSWORD or not text.isprintable():
-        context.error(place, f"{path} holds no password", "put the password into it on one line, and nothing else")
-    return path, Secret(text)
 
 
 # -- the section `daemon` ---------------------------------------------------------------------------------------------

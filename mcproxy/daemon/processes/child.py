@@ -49,6 +49,7 @@ from mcproxy.daemon.processes.socket_table import InheritedSockets
 from mcproxy.daemon.service import PreparedConfig, SingleProcessService
 from mcproxy.dispatch.limit_tables import LimitTables
 from mcproxy.net.client_table import ClientTableOfProcess
+from mcproxy.net.listen import Listener
 from mcproxy.net.reactor import install
 from mcproxy.observe.request_logs import RequestLogs
 

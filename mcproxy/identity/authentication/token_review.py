@@ -222,7 +222,12 @@ class _WebhookServer:
         self._file = config.kubeconfig.file
         self._keys = of_kubeconfig(config.kubeconfig, "the webhook's server")
         self._server = ExternalServer(
-            "of the webhook", config.endpoint, tls=config.tls, credentials=config.credentials, context=shared
+            "of the webhook",
+            config.endpoint,
+            tls=config.tls,
+            credentials=config.credentials,
+            proxy=config.proxy,
+            context=shared,
         )
 
     async def send(self, body: bytes) -> ControlResponse:

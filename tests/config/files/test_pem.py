@@ -18,7 +18,8 @@ from tests.config.pki import NOW
 TEXT = """version: 1
 listeners: [{name: l, bind: "127.0.0.1:0", tls: {certificates: [a]}}]
 certificates: [{name: a, certFile: a.crt, keyFile: a.key}]
-clusters: [{name: a, endpoints: [{url: "https://10.0.0.1"}], credentials: {tokenFile: token}}]
+clusters: [{name: a, endpoints: [{url: "https://10.0.0.1"}], credentials: {tokenFile: token},
+  proxy: {url: "http://proxy:3128", user: edge, passwordFile: proxy-password}}]
 authentication: [{name: all, tokenFile: tokens.csv}]
 servers: [{name: a, default: true, backend: {cluster: a}, authentication: all}]
 """
@@ -34,6 +35,7 @@ def folder() -> Iterator[Path]:
         (path / "a.crt").write_bytes(pki.cert_pem(certificate))
         (path / "a.key").write_bytes(pki.key_pem(key))
         (path / "token").write_text("t")
+        (path / "proxy-password").write_text("p")
         (path / "tokens.csv").write_text("t,alice,1\n")
         (path / "mcproxy.yaml").write_text(TEXT)
         for file in path.iterdir():
@@ -52,6 +54,7 @@ def warnings(folder: Path) -> list[str]:
         ("a.key", "certificates[0].keyFile"),
         ("token", "clusters[0].credentials.tokenFile"),
         ("tokens.csv", "authentication[0].tokenFile"),
+        ("proxy-password", "clusters[0].proxy.passwordFile"),
     ],
 )
 def test_a_world_readable_secret_is_a_warning(folder: Path, file: str, key: str) -> None:
@@ -62,17 +65,27 @@ def test_a_world_readable_secret_is_a_warning(folder: Path, file: str, key: str)
     assert warnings(folder) == []
 
 
-@pytest.mark.parametrize(("user", "warned"), [("{token: t}", True), ("{tokenFile: token}", False)])
-def test_a_world_readable_kubeconfig_with_secrets_is_a_warning(folder: Path, user: str, warned: bool) -> None:
+@pytest.mark.parametrize(
+    ("user", "proxy", "warned"),
+    [
+        ("{token: t}", "", True),
+        ("{tokenFile: token}", "", False),
+        ("{tokenFile: token}", "http://edge:hush@proxy:3128", True),
+        ("{tokenFile: token}", "http://proxy:3128", False),
+    ],
+)
+def test_a_world_readable_kubeconfig_with_secrets_is_a_warning(
+    folder: Path, user: str, proxy: str, warned: bool
+) -> None:
     (folder / "k").write_text(
-        "clusters: [{name: c, cluster: {server: 'https://10.0.0.1'}}]\n"
+        f"clusters: [{{name: c, cluster: {{server: 'https://10.0.0.1', proxy-url: '{proxy}'}}}}]\n"
         f"users: [{{name: u, user: {user}}}]\n"
         "contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n"
     )
     (folder / "k").chmod(0o644)
     text = TEXT.replace(
-        'endpoints: [{url: "https://10.0.0.1"}], credentials: {tokenFile: token}', "kubeconfig: {file: k}"
-    )
+        'endpoints: [{url: "https://10.0.0.1"}], credentials: {tokenFile: token},', "kubeconfig: {file: k}}]"
+    ).replace('  proxy: {url: "http://proxy:3128", user: edge, passwordFile: proxy-password}}]\n', "")
     (folder / "mcproxy.yaml").write_text(text)
     what = "clusters[0].kubeconfig.file: readable-secret: every user of this machine may read k"
     assert warnings(folder) == ([what] if warned else [])
@@ -85,7 +98,7 @@ def test_a_world_readable_certificate_is_no_warning(folder: Path) -> None:
 
 def test_a_comment_switches_a_warning_off(folder: Path) -> None:
     (folder / "token").chmod(0o644)
-    text = TEXT.replace("{tokenFile: token}}]", "{tokenFile: token}}]  # mcproxy: allow readable-secret")
+    text = TEXT.replace("{tokenFile: token},", "{tokenFile: token},  # mcproxy: allow readable-secret")
     (folder / "mcproxy.yaml").write_text(text)
     assert warnings(folder) == []
 

@@ -70,6 +70,7 @@ FULL: dict[str, Any] = {
                 "protocol": "Auto", "maxIdle": 1, "maxConnections": 0, "idleTimeout": "1s", "connectTimeout": "1s",
                 "responseTimeout": "1s",
             },
+            "proxy": {"url": "http://a:1", "user": "a", "passwordFile": "a"},
             "preserveHost": True,
             "flowControls": ["waiting"],
         },
