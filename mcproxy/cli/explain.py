@@ -131,9 +131,10 @@ def find_server(servers: Sequence[model.Server], name: str | None) -> model.Serv
 
     That is the server with the exact server name, else with a matching wildcard, else the default server. Without a
     name it is the only server, else the default server. Raises ExplainError if the server is ambiguous, since
-    different listeners can have servers with the same server name.
+    different listeners can have servers with the same server name, and for a server of tunnels.
     """
     if name is None:
+        servers = [server for server in servers if not isinstance(server.backend, model.TunnelsBackend)]
         found = [server for server in servers if server.default] if len(servers) > 1 else list(servers)
     else:
         wanted = name.lower().rstrip(".")
@@ -143,6 +144,8 @@ def find_server(servers: Sequence[model.Server], name: str | None) -> model.Serv
             or [server for server in servers if f"*.{wanted.partition('.')[2]}" in server.server_names]
             or [server for server in servers if server.default and "." in wanted]
         )
+    if len(found) == 1 and isinstance(found[0].backend, model.TunnelsBackend):
+        raise ExplainError(f"server {shown(found[0].name)} accepts tunnels, and has no API")
     if len(found) == 1:
         return found[0]
     names = ", ".join(server.name for server in found or servers) or "none"

@@ -128,11 +128,15 @@ def _contexts(server: model.Server, url: str) -> Iterator[tuple[str, str]]:
 
 
 def _place(config: model.Config, server: model.Server, address: str | None) -> _Place:
-    from mcproxy.config.model import TCPBind
+    from mcproxy.config.model import TCPBind, TunnelsBackend
 
-    mine = [listener for listener in config.listeners if listener.name in server.listeners]
+    if isinstance(server.backend, TunnelsBackend):
+        raise _UnknownError(f"server {server.name} accepts tunnels, and has no API")
+    named = [listener for listener in config.listeners if listener.name in server.listeners]
+    mine = [listener for listener in named if listener.dial is None]
     if not mine:
-        raise _UnknownError(f"server {server.name} is on no listener")
+        reason = "is on no listener" if not named else "is reached through a tunnel alone: make a kubeconfig of the hub"
+        raise _UnknownError(f"server {server.name} {reason}")
     by_address = [listener for listener in mine if isinstance(listener.bind, TCPBind)]
     # TLS first, because its server name is sufficient, and nothing is sent in clear text.
     listener = min(by_address, key=lambda listener: listener.tls is None, default=mine[0])
@@ -276,7 +280,8 @@ def _unauthenticated(config: model.Config, server: model.Server) -> list[str]:
 
 
 def _ways(used: model.Authentication) -> Iterator[str]:
-    if used.client_ca is not None or used.request_header is not None:
+    front_proxies = used.request_header is not None and used.request_header.ca is not None
+    if used.client_ca is not None or front_proxies:
         yield "client-certificate and client-key"
     if used.token_file is not None:
         yield f"a token of {used.token_file.path} (--user NAME prints one)"

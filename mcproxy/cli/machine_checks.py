@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from mcproxy.cli.control_client import runs_another_file
 from mcproxy.cli.socket_owner import is_mcproxy, listener_of, name_of, owners, shows_its_sockets
 from mcproxy.config.control_socket import RUNTIME_FOLDER, possible_places
-from mcproxy.config.model import ListenerConfig, Mark, TCPBind
+from mcproxy.config.model import Bind, ListenerConfig, Mark, TCPBind
 from mcproxy.config.problem import Problem
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ class MachineChecks:
     def run(self) -> None:
         self._certificates()
         for listener in self._loaded.config.listeners:
-            self._bind(listener)
+            if listener.bind is not None:
+                self._bind(listener, listener.bind)
         logging = self._loaded.config.logging
         self._log_file("access", None if logging.access is None else logging.access.file)
         self._log_file("audit", None if logging.audit is None else logging.audit.file)
@@ -66,19 +67,18 @@ class MachineChecks:
                 problem = self._problem("certificates", certificate.name, "certFile", str(error), right)
                 self.errors.append(problem)
 
-    def _bind(self, listener: ListenerConfig) -> None:
+    def _bind(self, listener: ListenerConfig, bind: Bind) -> None:
         from mcproxy.net.bind import BindError, probe_bind
 
         try:
-            probe_bind(listener.bind)
+            probe_bind(bind)
         except BindError as error:
             if error.in_use:
-                self._in_use(listener)
+                self._in_use(listener, bind)
             else:
-                self._cannot_bind(listener, error)
+                self._cannot_bind(listener, bind, error)
 
-    def _cannot_bind(self, listener: ListenerConfig, error: BindError) -> None:
-        bind = listener.bind
+    def _cannot_bind(self, listener: ListenerConfig, bind: Bind, error: BindError) -> None:
         if isinstance(bind, TCPBind) and 0 < bind.port < _first_free_port() and "permission denied" in error.cause:
             what = f"port {bind.port} needs CAP_NET_BIND_SERVICE, which this user does not have"
             right = "the unit mcproxy.service gives it to the daemon"
@@ -88,22 +88,22 @@ class MachineChecks:
         right = error.todo or "bind it to an address that this machine has and this user may take"
         self.errors.append(self._problem("listeners", listener.name, "bind", what, right))
 
-    def _in_use(self, listener: ListenerConfig) -> None:
+    def _in_use(self, listener: ListenerConfig, bind: Bind) -> None:
         """Report an address that a process other than the running daemon uses."""
-        pids, daemon = owners(listener.bind), self._daemon()
+        pids, daemon = owners(bind), self._daemon()
         others = sorted(pids - {daemon})
         if daemon in pids:
             return
         if others and (daemon is not None or not any(self._may_be_for(pid) for pid in others)):
-            what = f"{listener.bind} is taken by another process: {name_of(others[0])} (pid {others[0]})"
+            what = f"{bind} is taken by another process: {name_of(others[0])} (pid {others[0]})"
             right = "stop it, or bind another address"
             self.errors.append(self._problem("listeners", listener.name, "bind", what, right))
         elif not pids and daemon is not None and shows_its_sockets(daemon):
-            what = f"{listener.bind} is taken by another process, and not by the running daemon (pid {daemon})"
+            what = f"{bind} is taken by another process, and not by the running daemon (pid {daemon})"
             right = "stop it (`ss -lp` names it to root), or bind another address"
             self.errors.append(self._problem("listeners", listener.name, "bind", what, right))
         elif not pids:
-            what = f"{listener.bind} is in use, by a process that this user may not see"
+            what = f"{bind} is in use, by a process that this user may not see"
             right = "if it is not mcproxy itself, stop it (`ss -lp` names it to root)"
             self.notes.append(self._problem("listeners", listener.name, "bind", what, right))
 

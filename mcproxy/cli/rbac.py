@@ -104,6 +104,11 @@ def _lines(config: model.Config, cluster: model.ClusterConfig, args: argparse.Na
     account_name = f"{SERVICE_ACCOUNT_PREFIX}{':'.join(_ACCOUNT)}"
     if args.user:
         subject = _Subject(args.user, "from --user")
+    elif cluster.is_behind_tunnels and (
+        cluster.identity is UpstreamIdentity.REQUEST_HEADER or not has_any(cluster.credentials)
+    ):
+        yield from _behind_tunnels(cluster)
+        return
     elif args.service_account:
         subject = _Subject(account_name, "to be made")
     elif not has_any(cluster.credentials):
@@ -130,6 +135,12 @@ def _lines(config: model.Config, cluster: model.ClusterConfig, args: argparse.Na
     if args.service_account:
         yield from _account()
     yield from _roles(config, cluster, subject.user, constrained=args.constrained)
+
+
+def _behind_tunnels(cluster: model.ClusterConfig) -> Iterator[str]:
+    yield f"# Cluster {cluster.name}: it dials out, and mcproxy needs no credential there: the mcproxy beside it, the"
+    yield "# edge, names users with its own, and its `mcproxy rbac` prints what that needs. Health checks, reviews and"
+    yield f"# caches of this one are the edge's hubUser there: mcproxy rbac --cluster {cluster.name} --user HUBUSER"
 
 
 def _constrained_notes(cluster: model.ClusterConfig) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Finds all pairs of certificate and key in a configuration, with their locations, and replaces some of them.
 
-Listeners use such pairs (`certificates`). The proxy presents others to clusters, front proxies, webhooks and Redis.
+Listeners use such pairs (`certificates`). The proxy presents others to clusters, front proxies, webhooks, Redis
+and hubs.
 """
 
 from __future__ import annotations
@@ -10,7 +11,15 @@ from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 from mcproxy.certificate_blocks import load_certificates
-from mcproxy.config.model import Authentication, Certificate, ClusterConfig, Config, DaemonConfig, PEMFile
+from mcproxy.config.model import (
+    Authentication,
+    Certificate,
+    ClusterConfig,
+    Config,
+    DaemonConfig,
+    ListenerConfig,
+    PEMFile,
+)
 from mcproxy.config.server_names import names_in
 
 T = TypeVar("T")
@@ -39,6 +48,9 @@ def pairs_in(config: Config) -> dict[PairLocation, Pair]:
         for each in config.authentication
         if each.webhook is not None
     ]
+    owners += [
+        (("listeners", each.name, "dial", "tls"), each.dial.tls) for each in config.listeners if each.dial is not None
+    ]
     if config.daemon.shared_state is not None:
         owners.append((_REDIS, config.daemon.shared_state.redis))
     found: dict[PairLocation, Pair] = {
@@ -60,6 +72,7 @@ def with_pairs(config: Config, pairs: Mapping[PairLocation, Pair]) -> Config:
         certificates=_each(config.certificates, lambda each: _certificate(each, pairs)),
         clusters=_each(config.clusters, lambda each: _cluster(each, pairs)),
         authentication=_each(config.authentication, lambda each: _authentication(each, pairs)),
+        listeners=_each(config.listeners, lambda each: _listener(each, pairs)),
         daemon=_daemon(config.daemon, pairs),
     )
 
@@ -89,6 +102,14 @@ def _authentication(authentication: Authentication, pairs: Mapping[PairLocation,
         return authentication
     pair = pairs.get(("authentication", authentication.name, "webhook", "credentials"))
     return _with(authentication, webhook=_with(webhook, credentials=_own(webhook.credentials, pair)))
+
+
+def _listener(listener: ListenerConfig, pairs: Mapping[PairLocation, Pair]) -> ListenerConfig:
+    dial = listener.dial
+    if dial is None:
+        return listener
+    pair = pairs.get(("listeners", listener.name, "dial", "tls"))
+    return _with(listener, dial=_with(dial, tls=_own(dial.tls, pair)))
 
 
 def _daemon(daemon: DaemonConfig, pairs: Mapping[PairLocation, Pair]) -> DaemonConfig:

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 
-from mcproxy.config.model import Credentials, PEMFile, Secret
+from mcproxy.config.model import ClusterConfig, Credentials, PEMFile, Secret
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Mapping, Place
 
@@ -100,6 +100,11 @@ def check_verification(
 
 def has_any(credentials: Credentials) -> bool:
     return credentials != Credentials()
+
+
+def is_anonymous(place: Place, cluster: ClusterConfig) -> bool:
+    """Whether a cluster knows nobody in the proxy's own requests; at the end of a tunnel they are the hubUser's."""
+    return are_missing(place, cluster.credentials) and not cluster.is_behind_tunnels
 
 
 def are_missing(cluster: Place, credentials: Credentials) -> bool:

@@ -167,8 +167,14 @@ def _number(value: float, form: NumberForm) -> str | int | float:
 
 
 def _listener(listener: ListenerConfig, document: Document) -> Document:
-    """Put the keys of the model's `bind` after the key `bind`; omit keys of Admin listeners from other listeners."""
-    document = _with_keys(document, "bind", {"bind": str(listener.bind), **document["bind"]})
+    """Put the keys of the model's `bind` after the key `bind`; omit keys of Admin listeners from other listeners.
+
+    A listener with `dial` has no keys about connecting clients.
+    """
+    if listener.bind is not None:
+        document = _with_keys(document, "bind", {"bind": str(listener.bind), **document["bind"]})
+    else:
+        document = _without(document, ("protocols", "trustedProxies"))
     left_out = () if listener.serves is Serves.ADMIN else ("paths", "authentication", "authorization")
     return _without(document, left_out)
 
@@ -182,7 +188,10 @@ def _cluster(cluster: ClusterConfig, document: Document) -> Document:
 
 
 def _endpoint(endpoint: EndpointConfig, document: Document) -> Document:
-    return {"name": endpoint.name, "url": endpoint.url, **document}
+    if endpoint.tunnel is None:
+        return {"name": endpoint.name, "url": endpoint.url, **document}
+    where = {"tunnel": endpoint.tunnel, "path": endpoint.path or None}
+    return {"name": endpoint.name, **where, **_without(document, ("tunnel",))}
 
 
 def _credentials(credentials: Credentials, document: Document) -> Document:

@@ -17,6 +17,7 @@ from mcproxy.config.checks.api_service_warnings import check_api_services
 from mcproxy.config.checks.ingress_conflicts import check_ingresses
 from mcproxy.config.checks.listener_conflicts import check_coverage, check_listeners, check_servers
 from mcproxy.config.checks.service_export_clusters import check_services
+from mcproxy.config.checks.tunnel_use import check_tunnels
 from mcproxy.config.loaded import Loaded, Location
 from mcproxy.config.model import Config
 from mcproxy.config.problem import ConfigErrors, Problems
@@ -33,6 +34,7 @@ from mcproxy.config.sections.ingresses_section import ingress, with_certificates
 from mcproxy.config.sections.listeners_section import certificate, listener
 from mcproxy.config.sections.servers_section import server
 from mcproxy.config.sections.services_section import build_service_discovery, check_exports, export
+from mcproxy.config.sections.tunnels_section import tunnel
 
 
 def load(
@@ -61,6 +63,7 @@ def load(
 def _load(context: Context, path: str) -> Loaded:
     merged = merge(context, read_documents(context, path))
     sections = Sections(merged)
+    sections.tunnels = sections.build(context, "tunnels", tunnel)
     sections.certificates = sections.build(context, "certificates", certificate)
     sections.listeners = sections.build(context, "listeners", listener)
     sections.clusters = sections.build(context, "clusters", cluster)
@@ -79,6 +82,7 @@ def _load(context: Context, path: str) -> Loaded:
     check_listeners(context, sections)
     check_servers(context, sections)
     server_exposure.check(context, sections)
+    check_tunnels(context, sections)
     check_admin(context, sections)
     check_aggregates(context, sections)
     check_api_services(context, sections)
@@ -105,6 +109,7 @@ def _load(context: Context, path: str) -> Loaded:
         service_exports=sections.exports.values,
         service_discovery=discovery,
         ingresses=sections.ingresses.values,
+        tunnels=sections.tunnels.values,
         logging=build_logging(context, merged),
         files=tuple(os.path.abspath(document.file) for document in merged.documents),
     )

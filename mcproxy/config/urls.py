@@ -49,15 +49,36 @@ def parse_endpoint(url: str, name: str | None = None) -> EndpointConfig:
     _check_host(host)
     if parts.netloc.endswith(":") or port == 0:
         raise AddressError("has no usable port", "write a port from 1 to 65535, or none")
-    path = parts.path.rstrip("/")
-    if not _PATH.match(path) or {"..", "."} & set(path.split("/")) or "//" in path:
-        raise AddressError("has an unusable path", "write a plain path such as /k8s/clusters/a, without . or ..")
+    path = parse_path(parts.path)
     endpoint = EndpointConfig(
         name="", scheme=parts.scheme, host=host, port=port or _DEFAULT_PORTS[parts.scheme], path=path
     )
     return EndpointConfig(
         name=name or endpoint.url, scheme=endpoint.scheme, host=host, port=endpoint.port, path=endpoint.path
     )
+
+
+def parse_path(text: str) -> str:
+    """Return the path to an API server without trailing slashes; raises AddressError."""
+    path = text.rstrip("/")
+    if not _PATH.match(path) or {"..", "."} & set(path.split("/")) or "//" in path or {"?", "#"} & set(path):
+        raise AddressError("has an unusable path", "write a plain path such as /k8s/clusters/a, without . or ..")
+    return path
+
+
+def parse_hub(url: str) -> str:
+    """Return the URL of a hub as https://HOST:PORT, in lower case; raises AddressError."""
+    form = "write a URL such as https://hub-1.example:6443"
+    try:
+        hub = parse_endpoint(url)
+    except AddressError as error:
+        right = "take it out, and use dial.credentials" if "@" in url else form
+        raise AddressError(error.what, right) from None
+    if hub.scheme != "https":
+        raise AddressError("is not an https URL", form)
+    if hub.path or url.endswith("/"):
+        raise AddressError("has a path", f"end the URL with the port: https://{urlsplit(url).netloc}")
+    return hub.url
 
 
 def _check_host(host: str) -> None:
@@ -232,9 +253,12 @@ def parse_network(text: str) -> IPNetwork:
     raise AddressError("has bits set beyond its prefix", right)
 
 
-def is_open(bind: Bind) -> bool:
-    """Whether other machines can connect; true for systemd sockets, whose address is unknown here."""
-    return isinstance(bind, SystemdBind) or (isinstance(bind, TCPBind) and not is_loopback(bind.host))
+def is_open(bind: Bind | None) -> bool:
+    """Whether requests of other machines arrive: they can connect, or the listener dials hubs (None).
+
+    True for systemd sockets, whose address is unknown here.
+    """
+    return bind is None or isinstance(bind, SystemdBind) or (isinstance(bind, TCPBind) and not is_loopback(bind.host))
 
 
 def is_loopback(host: str) -> bool:
@@ -254,7 +278,7 @@ _GATEWAY_PATH = re.compile(r"(/[^/]+)*/clusters/[^/]+\Z")
 
 
 def check_path(context: Context, place: Place, path: str) -> None:
-    """Warn of an unusual path in an endpoint's URL."""
+    """Warn of an unusual path in an endpoint's URL, or behind its tunnel."""
     if path and not _GATEWAY_PATH.match(path):
         what = f"requests go to {path}/api, {path}/apis and so on: an API server has its API at the root"
         context.warn(place, "url-path", what, f"leave out {path}, unless a gateway there expects it")

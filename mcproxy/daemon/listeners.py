@@ -87,11 +87,6 @@ class LiveListener:
         """The address of the socket, with the port that the system chose for 0; None if it has none."""
         return self.socket.address if isinstance(self.socket, Listener) and self.socket.sockets else None
 
-    @property
-    def bound(self) -> model.TCPBind | model.UnixBind | None:
-        """The address of the socket, with the port that the system chose for 0; None if it has none."""
-        return self.socket.address if isinstance(self.socket, Listener) and self.socket.sockets else None
-
     def update(self, config: model.ListenerConfig, runtime: Runtime) -> None:
         """Apply a new configuration of the same address to new requests and new connections.
 

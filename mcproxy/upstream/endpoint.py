@@ -397,7 +397,13 @@ class Endpoint:
         tunnel, tunnels = self.config.tunnel, self._context.tunnels
         if tunnel is None:
             opening = self._context.connect(
-                self.config.host, self.config.port, protocol, tls=settings, timeout=timeout, alpn=alpn, proxy=self._proxy
+                self.config.host,
+                self.config.port,
+                protocol,
+                tls=settings,
+                timeout=timeout,
+                alpn=alpn,
+                proxy=self._proxy,
             )
         elif tunnels is None:
             return fail(ConnectFailed("this process has no tunnels"))

@@ -10,7 +10,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import dsa, ec, rsa
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 START, END = datetime(2026, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC)
@@ -26,6 +26,7 @@ def make(
     issuer: Pair | None = None,
     start: datetime = START,
     end: datetime = END,
+    usages: tuple[x509.ObjectIdentifier, ...] = (),
 ) -> Pair:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -42,6 +43,8 @@ def make(
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
     if names:
         builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(n) for n in names]), critical=False)
+    if usages:
+        builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
     return builder.sign(issuer[1] if issuer else key, hashes.SHA256()), key
 
 
@@ -83,8 +86,11 @@ def write(folder: Path) -> None:
         (folder / f"{name}.crl").write_bytes(b"".join(one.public_bytes(serialization.Encoding.PEM) for one in lists))
     (folder / "der.crl").write_bytes(crl(ca).public_bytes(serialization.Encoding.DER))
 
-    def pair(file: str, *names: str, start: datetime = START, end: datetime = END) -> Pair:
-        made = make(file, names=names, issuer=ca, start=start, end=end)
+    def pair(
+        file: str, *names: str, start: datetime = START, end: datetime = END, usage: x509.ObjectIdentifier | None = None
+    ) -> Pair:
+        usages = (usage,) if usage is not None else ()
+        made = make(file, names=names, issuer=ca, start=start, end=end, usages=usages)
         (folder / f"{file}.crt").write_bytes(cert_pem(made[0], ca[0]))
         (folder / f"{file}.key").write_bytes(key_pem(made[1]))
         return made
@@ -92,6 +98,7 @@ def write(folder: Path) -> None:
     good = pair("good", "k8s.example.com", "*.k8s.example.com")
     pair("other", "other.example.com")
     client = pair("client")
+    pair("servers", usage=ExtendedKeyUsageOID.SERVER_AUTH)
     (folder / "client-alone.crt").write_bytes(cert_pem(client[0]))
     pair("expired", "k8s.example.com", end=NOW - timedelta(days=1))
     pair("soon", "k8s.example.com", end=NOW + timedelta(days=10))

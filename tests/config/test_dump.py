@@ -35,6 +35,14 @@ listeners:
   - {name: f, bind: "127.0.0.1:0", tls: {certificates: [k8s]}, protocols: [HTTP1, HTTP2]}
   - {name: g, serves: Ingress, bind: "127.0.0.1:0", protocols: [HTTP2, HTTP1]}
   - {name: h, serves: Ingress, bind: "127.0.0.1:0", tls: {}}
+  - {name: i, dial: {tunnel: up, urls: ["https://Hub-1.example", "https://[FD00::1]:6443"], serverName: tunnels.example,
+     tls: {caFile: ca.crt, certFile: client.crt, keyFile: client.key}, keepAlive: 1m, maxConnections: 7},
+     goawayChance: 0.001, limits: {streams: 9}}
+  - {name: j, dial: {tunnel: "on", urls: ["https://hub.example"], tls: {caFile: ca.crt},
+     credentials: {tokenFile: token}, proxy: {url: "http://proxy.example:3128", user: edge, passwordFile: token}}}
+tunnels:
+  - {name: site-a, users: ["edge$$", "0", "system:serviceaccount:a:b"], maxConnections: 5}
+  - {name: "null", users: [edge]}
 certificates: [{name: k8s, certFile: good.crt, keyFile: good.key}, {name: "0x1", certFile: good.crt, keyFile: good.key}]
 clusters:
   - name: "0123"
@@ -61,6 +69,11 @@ clusters:
     endpoints: [{url: "https://10.0.0.1"}]
     identity: RequestHeader
     frontProxy: {certFile: client.crt, keyFile: client.key}
+  - name: site
+    identity: RequestHeader
+    endpoints:
+      [{tunnel: site-a}, {name: b, tunnel: "null", path: /clusters/k/, weight: 2}, {tunnel: site-a, path: /clusters/b}]
+  - {name: mixed, identity: Proxy, endpoints: [{url: "https://10.0.0.1"}, {tunnel: "null", disabled: true}]}
 authentication:
   - name: corp
     requestHeader: {caFile: front-ca.crt, allowedNames: [front]}
@@ -78,6 +91,9 @@ authentication:
     allowSystemNames: true
     shareServiceAccounts: true
   - {name: "null", tokenReview: {}, requestHeader: {caFile: front-ca.crt}}
+  - {name: hubs, requestHeader: {listeners: [i, j], hubUser: "mcproxy$$hub"}}
+  - {name: both, requestHeader: {listeners: [i], hubUser: "system:hub", caFile: front-ca.crt, allowedNames: [a]},
+     allowSystemNames: true}
 authorization:
   - {name: local, rules: [{verbs: [impersonate], users: ["a*"], apiGroups: [""], resources: [users]}, {}]}
   - {name: "on", subjectAccessReview: {cluster: kube, cacheDenied: 0}}
@@ -137,6 +153,10 @@ servers:
     backend: {clusters: [exec, kube]}
     authentication: none
     dispatch: [{rules: [{verbs: [get], nonResourceURLs: ["*"], clusters: [exec]}], flowControl: slow}]
+  - {name: tunnels, serverNames: [t.example.com], backend: {tunnels: "*"}, authentication: corp}
+  - {name: tunnel, serverNames: [u.example.com], backend: {tunnels: ["null"]}, authentication: both}
+  - {name: edge, listeners: [i], backend: {cluster: "0123"}, authentication: hubs, authorization: local}
+  - {name: edges, listeners: [j], default: true, backend: {clusters: [site]}, authentication: both}
 serviceExports:
   - {name: on, namespace: demo, service: serve, from: ["0123", told], to: [told], type: Headless,
      ports: [{name: "80", port: 80, targetPort: http, protocol: UDP},
@@ -269,7 +289,7 @@ def test_defaults_and_absolute_names_are_filled_in(full: Config, folder: Path) -
         },
     }
     assert document["listeners"][0]["limits"]["targetBytes"] == "32Ki"
-    assert [each["protocols"] for each in document["listeners"]] == [
+    assert [each.get("protocols") for each in document["listeners"]] == [
         ["HTTP2", "HTTP1"],
         ["HTTP1"],
         ["HTTP1"],
@@ -278,9 +298,33 @@ def test_defaults_and_absolute_names_are_filled_in(full: Config, folder: Path) -
         ["HTTP1", "HTTP2"],
         ["HTTP2", "HTTP1"],
         ["HTTP2", "HTTP1"],
+        None,
+        None,
     ]
-    assert [each["goawayChance"] for each in document["listeners"]] == [0.001, 0, 0, 0, 0, 0, 0, 0]
-    assert [each["limits"]["streams"] for each in document["listeners"]] == [7, 250, 250, 250, 250, 250, 250, 250]
+    assert [each["goawayChance"] for each in document["listeners"]] == [0.001, 0, 0, 0, 0, 0, 0, 0, 0.001, 0]
+    assert [each["limits"]["streams"] for each in document["listeners"]] == [7, *[250] * 7, 9, 250]
+    assert document["listeners"][8]["dial"]["urls"] == ["https://hub-1.example:443", "https://[fd00::1]:6443"]
+    assert document["listeners"][9]["dial"] == {
+        "tunnel": "on",
+        "urls": ["https://hub.example:443"],
+        "tls": {"caFile": str(folder / "ca.crt")},
+        "credentials": {"tokenFile": str(folder / "token")},
+        "proxy": {"url": "http://proxy.example:3128", "user": "edge", "passwordFile": str(folder / "token")},
+        "keepAlive": "15s",
+        "maxConnections": 32,
+    }
+    assert document["clusters"][5]["endpoints"] == [
+        {"name": "tunnel:site-a", "tunnel": "site-a", "disabled": False, "weight": 1},
+        {"name": "b", "tunnel": "null", "path": "/clusters/k", "disabled": False, "weight": 2},
+        {
+            "name": "tunnel:site-a/clusters/b",
+            "tunnel": "site-a",
+            "path": "/clusters/b",
+            "disabled": False,
+            "weight": 1,
+        },
+    ]
+    assert document["authentication"][2]["requestHeader"] == {"listeners": ["i", "j"], "hubUser": "mcproxy$$hub"}
     assert document["listeners"][7]["tls"]["certificates"] == ["0x1"]
     assert document["serviceDiscovery"]["clusters"] == ["told", "0123"]
     assert document["ingresses"][1]["listeners"] == ["g", "h"]
@@ -295,7 +339,13 @@ def test_defaults_and_absolute_names_are_filled_in(full: Config, folder: Path) -
     assert document["aggregates"][1]["clusters"] == ["0123"]
     assert document["servers"][0]["backend"] == {"aggregate": "fleet"}
     assert document["servers"][2]["listeners"] == ["a", "b", "c", "d", "e", "f"]
-    assert document["servers"][2]["backend"] == {"clusters": ["0123", "exec", "kube", "told", "front"]}
+    assert document["servers"][2]["backend"] == {
+        "clusters": ["0123", "exec", "kube", "told", "front", "site", "mixed"]
+    }
+    assert [server["backend"] for server in document["servers"][7:9]] == [
+        {"tunnels": ["site-a", "null"]},
+        {"tunnels": ["null"]},
+    ]
 
 
 def test_the_least_configuration() -> None:

@@ -373,7 +373,7 @@ class Harness:
         await self.service.apply(configuration)
 
     def port(self, index: int = 0) -> int:
-        address = self.service.listeners[index].socket.address
+        address = self.service.listeners[index].bound
         assert isinstance(address, model.TCPBind)
         return address.port
 

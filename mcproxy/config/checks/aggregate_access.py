@@ -53,7 +53,7 @@ def _credentials(
         cluster = clusters[name]
         if cluster.value is None or cluster.value.identity is UpstreamIdentity.IMPERSONATE:
             continue
-        if credential_checks.are_missing(cluster.place, cluster.value.credentials):
+        if credential_checks.is_anonymous(cluster.place, cluster.value):
             where = written.get(name) or place.get("clusterSelector") or place
             if name in aggregate.clusters:
                 what = f"member {name} has no credentials: the proxy reads it as an anonymous user"

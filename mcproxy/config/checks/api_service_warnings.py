@@ -155,7 +155,7 @@ def _credentials(context: Context, place: Place, service: APIService, cluster: N
     assert cluster.value is not None
     if cluster.value.identity in (UpstreamIdentity.IMPERSONATE, UpstreamIdentity.REQUEST_HEADER):
         return
-    if credential_checks.are_missing(cluster.place, cluster.value.credentials):
+    if credential_checks.is_anonymous(cluster.place, cluster.value):
         what = (
             f"cluster {cluster.name} has no credentials: the proxy asks for {service.group_version} and its documents "
             "as an anonymous user"

@@ -267,8 +267,8 @@ def _credentials(context: Context, place: Place, clusters: dict[str, Named[Clust
             if cluster is None or cluster.value is None:
                 continue
             via = backend.text("via")
-            if via in (Via.PORT_FORWARD, Via.API_SERVER) and credential_checks.are_missing(
-                cluster.place, cluster.value.credentials
+            if via in (Via.PORT_FORWARD, Via.API_SERVER) and credential_checks.is_anonymous(
+                cluster.place, cluster.value
             ):
                 what = f"cluster {name} has no credentials, and via: {via} uses the proxy's own"
                 context.error(item, what, f"give cluster {name} credentials; mcproxy rbac prints the rights they need")

@@ -5,16 +5,19 @@ from __future__ import annotations
 from mcproxy.config.model import (
     ClusterBackend,
     ClustersBackend,
+    Dial,
     Server,
     Serves,
     SystemdBind,
     TCPBind,
+    TunnelsBackend,
     UnixBind,
 )
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.entries import ListSection, Sections, references
 from mcproxy.config.server_names import covers
+from mcproxy.config.suggestions import nearest
 from mcproxy.config.urls import is_open
 
 
@@ -26,6 +29,7 @@ def check_listeners(context: Context, sections: Sections) -> None:
     # A server with invalid listeners can be meant for any of them.
     complete = all(server.listeners or not place.has("listeners") for place, server in servers.valid)
     taken: dict[str, Place] = {}
+    dialled: dict[str, tuple[Place, Dial]] = {}
     if control_socket is not None and (path := context.path(control_socket)) is not None:
         taken[str(UnixBind(path))] = control_socket
     for listener in sections.listeners:
@@ -34,29 +38,70 @@ def check_listeners(context: Context, sections: Sections) -> None:
         references(context, tls.get("certificates") if tls is not None else None, known, "certificate")
         if listener.value is None or (place.has("serves") and place.get("serves") is None):  # reported
             continue
-        bind = listener.value.bind
+        bind, address = listener.value.bind, listener.value.address
+        if listener.value.dial is not None:
+            _check_dial(context, place, listener.value.dial, dialled)
+            if complete and listener.name not in used:
+                context.warn(place, "unused", "no server is on this listener", "name it in the listeners of a server")
+            continue
         where = place.get("bind") or place
         is_api = listener.value.serves is Serves.API  # `checks.admin_exposure` checks Admin listeners
         if is_api and not place.has("tls") and is_open(bind) and not isinstance(bind, SystemdBind):
-            what = f"listens on {bind} without tls, open beyond this machine"
+            what = f"listens on {address} without tls, open beyond this machine"
             context.error(place, what, "add tls: {certificates: [NAME]}, or bind it to 127.0.0.1 or a unix socket")
-        if str(bind) in taken:
-            what = f"{bind} is bound already, at {taken[str(bind)].mark}"
+        if address in taken:
+            what = f"{address} is bound already, at {taken[address].mark}"
             context.error(where, what, "bind one of the two elsewhere")
         elif not (isinstance(bind, TCPBind) and bind.port == 0):
-            taken[str(bind)] = where
+            taken[address] = where
         if is_api and complete and listener.name not in used:
             context.warn(place, "unused", "no server is on this listener", "name it in the listeners of a server")
 
 
+def _check_dial(context: Context, listener: Place, dial: Dial, dialled: dict[str, tuple[Place, Dial]]) -> None:
+    """Report a tunnel of two listeners: they are known by the tunnel, and its hub has a connection of each."""
+    where = listener.get("dial") or listener
+    first, other = dialled.setdefault(dial.tunnel, (where, dial))
+    if first is where:
+        return
+    common = next((url for url in dial.urls if url in other.urls), None)
+    whose = f"to {common} " if common is not None else ""
+    what = f"the tunnel {dial.tunnel} {whose}is dialled already, at {first.mark}"
+    right = "take one of the two out" if common is not None else "write all hubs into the urls of one listener"
+    context.error(where.get("tunnel") or where, what, right)
+
+
 def check_servers(context: Context, sections: Sections) -> None:
-    """Check that no two servers of a listener have the same server name, and that at most one is its default."""
+    """Check that requests find each server: a listener, a server name of its own, and at most one default.
+
+    A hub sends no server name, so of several servers on a listener with dial one must be the default.
+    """
     claims: dict[tuple[str, str], Place] = {}
+    on: dict[str, list[Server]] = {}
+    for server in sections.servers.values:
+        for name in server.listeners:
+            on.setdefault(name, []).append(server)
+    dialling = {listener.name for listener in sections.listeners if listener.place.has("dial")}
+    for listener in sections.listeners:
+        found = on.get(listener.name or "", [])
+        if listener.name in dialling and len(found) > 1 and not any(server.default for server in found):
+            what = f"serves {', '.join(server.name for server in found)}, and a hub sends no server name to choose by"
+            context.error(listener.place, what, "write default: true to one of them, or leave one of them here")
     for place, server in sections.servers.valid:
+        alone = all(name in dialling and len(on[name]) == 1 for name in server.listeners)
+        if not (server.listeners and alone):
+            _check_reachable(context, place)
         if all(listener.value and listener.value.serves is not Serves.API for listener in sections.listeners):
             context.warn(place, "no-listener", "there is no listener for it", "add a listener")
         _claims(context, place, server, claims)
     _check_default(context, sections.servers)
+
+
+def _check_reachable(context: Context, place: Place) -> None:
+    misspelt = any(nearest(key, ("serverNames", "default")) for key in place.reported_keys())
+    if not place.has("serverNames") and not place.has("default") and not misspelt:
+        what = "has neither serverNames nor default: true, so no request finds it"
+        context.warn(place, "unreachable-server", what, "add serverNames: [NAME], or default: true")
 
 
 def _check_default(context: Context, servers: ListSection[Server]) -> None:
@@ -66,11 +111,15 @@ def _check_default(context: Context, servers: ListSection[Server]) -> None:
     """
     for place, server in servers.valid:
         backend = server.backend
-        if not server.default or isinstance(backend, ClustersBackend):
+        if not server.default or isinstance(backend, ClustersBackend | TunnelsBackend):
             continue
         for listener in server.listeners:
             others = [other for other in servers.values if other is not server and listener in other.listeners]
-            differing = [other for other in others if other.clusters != server.clusters]
+            differing = [
+                other
+                for other in others
+                if other.clusters != server.clusters and not isinstance(other.backend, TunnelsBackend)
+            ]
             if differing:
                 reached = (
                     f"cluster {backend.cluster}"

@@ -22,9 +22,11 @@ from mcproxy.config.model import (
     ClusterConfig,
     ListenerConfig,
     ReadAuthorization,
+    RequestHeader,
     Rule,
     Server,
     SystemdBind,
+    TunnelsBackend,
     UpstreamIdentity,
 )
 from mcproxy.config.reading.context import Context
@@ -136,11 +138,13 @@ class _Checker:
     def server(self, place: Place, server: Server) -> None:
         self._known_set(place.get("authentication"))
         self._known_authorizer(place.get("authorization"))
+        self._unusable_certificates(place, server)
+        self._token_review(place, server)
+        if isinstance(server.backend, TunnelsBackend):
+            return  # `checks.tunnel_use` has the rest
         self._missing_authentication(place, server)
         self._users_without_authentication(place, server)
         self._missing_authorization(place, server)
-        self._unusable_certificates(place, server)
-        self._token_review(place, server)
         self._access_review(place, server)
         self._impersonation(place, server)
 
@@ -164,6 +168,10 @@ class _Checker:
     def _open_listener(self, server: Server) -> ListenerConfig | None:
         found = (self.listeners[name].value for name in server.listeners if name in self.listeners)
         return next((listener for listener in found if listener is not None and is_open(listener.bind)), None)
+
+    def _dialling_listener(self, server: Server) -> ListenerConfig | None:
+        found = (self.listeners[name].value for name in server.listeners if name in self.listeners)
+        return next((listener for listener in found if listener is not None and listener.dial is not None), None)
 
     def proxied_cluster(self, server: Server) -> str | None:
         """Return a cluster in which clients of the server have the proxy's own rights."""
@@ -198,41 +206,68 @@ class _Checker:
         else:
             named, rights = "a set of authenticators", ""
         what = f"has no authentication, and {_reach(listener)}"
-        right = f"name {named}, or write authentication: none, to let in whoever can connect{rights}"
+        if listener.dial is not None:
+            right = f"name {named}, such as one with requestHeader: {{listeners: [{listener.name}], hubUser: NAME}}"
+        else:
+            right = f"name {named}, or write authentication: none, to let in whoever can connect{rights}"
         self.context.error(place, what, right)
 
     def _missing_authorization(self, place: Place, server: Server) -> None:
-        """Require an authorizer if requests have the proxy's own rights, because authentication alone is not enough."""
+        """Require an authorizer if requests have the proxy's own rights, because authentication alone is not enough.
+
+        Over a tunnel no authentication at all is an error then, and a missing authorizer a warning in other cases.
+        """
         listener, proxied = self._open_listener(server), self.proxied_cluster(server)
-        if server.authentication not in self.sets or place.has("authorization") or listener is None or proxied is None:
+        dialling = self._dialling_listener(server)
+        written = place.get("authentication")
+        if proxied is not None and dialling is not None and written is not None and written.string == NONE:
+            what = f"{_reach(dialling)}: without authentication its clients have {_rights(proxied)}"
+            self.context.error(written, what, "name a set of authenticators and an authorizer")
+        if server.authentication not in self.sets or place.has("authorization") or listener is None:
+            return
+        if proxied is None:
+            if dialling is not None:
+                what = f"has no authorization, and {_reach(dialling)}"
+                right = "name an authorizer: without one the hub may do here all that the edge's credentials allow"
+                self.context.warn(place, "no-authorization", what, right)
             return
         accepted = f"every user whom {server.authentication} accepts has {_rights(proxied)}"
         what = f"has no authorization, so {accepted}, and {_reach(listener)}"
         self.context.error(place, what, "name an authorizer in authorization")
 
     def _unusable_certificates(self, place: Place, server: Server) -> None:
-        """Warn if only client certificates are accepted, but no listener has TLS."""
+        """Warn if only client certificates are accepted, or hubs, but no listener has TLS or a trusted hub."""
         found = self.sets.get(server.authentication or "")
         listeners = [self.listeners[name].value for name in server.listeners if name in self.listeners]
         if found is None or found.value is None or not listeners:
             return
         others = (found.value.anonymous.enabled, *(found.place.has(key) for key in TOKEN_AUTHENTICATORS))
+        header = found.value.request_header
+        if header is not None and header.listeners:
+            self._unreachable_hubs(place, server, header, is_only=not any(others) and found.value.client_ca is None)
+            return
         if not any(others) and all(listener is not None and listener.tls is None for listener in listeners):
+            cause = "without tls on a listener no client can send one"
+            right = "add tls to a listener, or use another set"
+            if all(listener is not None and listener.dial is not None for listener in listeners):
+                cause, right = "over a tunnel none is sent", "use a set with requestHeader.listeners, or with tokens"
+            what = f"{found.name} accepts client certificates alone, and {cause}"
+            self.context.warn(place.get("authentication") or place, "unreachable-set", what, right)
+
+    def _unreachable_hubs(self, place: Place, server: Server, header: RequestHeader, *, is_only: bool) -> None:
+        """Warn if a set accepts hubs alone (`is_only`), and the server is on none of their listeners."""
+        if is_only and header.ca is None and not set(header.listeners) & set(server.listeners):
             what = (
-                f"{found.name} accepts client certificates alone, and without tls on a listener no client can send one"
+                f"{server.authentication} accepts hubs of {_some(header.listeners)} alone, and this server is not there"
             )
-            self.context.warn(
-                place.get("authentication") or place,
-                "unreachable-set",
-                what,
-                "add tls to a listener, or use another set",
-            )
+            right = "name such a listener in listeners, or use another set"
+            self.context.warn(place.get("authentication") or place, "unreachable-set", what, right)
 
     def _token_review(self, place: Place, server: Server) -> None:
         """Check a tokenReview without cluster: it needs a server with one cluster, and credentials for that cluster."""
         where, clusters = place.get("authentication"), server.clusters
         known = clusters or isinstance(
-            server.backend, AggregateBackendConfig
+            server.backend, AggregateBackendConfig | TunnelsBackend
         )  # otherwise the backend is invalid; that was reported
         if where is None or not known or not leaves_out_cluster(self.sets.get(where.string or ""), "tokenReview"):
             return
@@ -284,7 +319,7 @@ class _Checker:
         found = self.clusters.get(name)
         if found is None or found.value is None or found.value.identity is UpstreamIdentity.IMPERSONATE:
             return False
-        return credential_checks.are_missing(found.place, found.value.credentials)
+        return credential_checks.is_anonymous(found.place, found.value)
 
     def shared_token_reviews(self) -> None:
         """Warn if a server accepts tokens that one cluster reviews for other clusters, too."""
@@ -392,6 +427,8 @@ def _reviewers(entries: Iterable[Place], key: str) -> Iterator[Place]:
 
 
 def _reach(listener: ListenerConfig) -> str:
+    if listener.dial is not None:
+        return f"the hub that listener {listener.name} dials reaches it"
     known = "may be" if isinstance(listener.bind, SystemdBind) else "is"
     return f"listener {listener.name} ({listener.bind}) {known} open beyond this machine"
 

@@ -52,7 +52,7 @@ def _is_anonymous(name: str, clusters: dict[str, Named[ClusterConfig]]) -> bool:
     cluster = clusters.get(name)
     if cluster is None or cluster.value is None:
         return False
-    return credential_checks.are_missing(cluster.place, cluster.value.credentials)
+    return credential_checks.is_anonymous(cluster.place, cluster.value)
 
 
 def _overlaps(context: Context, exports: ListSection[ServiceExport]) -> None:

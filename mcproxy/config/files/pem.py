@@ -41,11 +41,20 @@ def read_key(context: Context, place: Place) -> PEMFile | None:
 
 def is_for_servers(certificate: x509.Certificate) -> bool:
     """Whether the extended key usage of a certificate permits its use by TLS servers."""
+    return _is_for(certificate, ExtendedKeyUsageOID.SERVER_AUTH)
+
+
+def is_for_clients(certificate: x509.Certificate) -> bool:
+    """Whether the extended key usage of a certificate permits its use by TLS clients."""
+    return _is_for(certificate, ExtendedKeyUsageOID.CLIENT_AUTH)
+
+
+def _is_for(certificate: x509.Certificate, purpose: x509.ObjectIdentifier) -> bool:
     try:
         usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except (x509.ExtensionNotFound, ValueError):
         return True
-    return ExtendedKeyUsageOID.SERVER_AUTH in usage or ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE in usage
+    return purpose in usage or ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE in usage
 
 
 def authorities(context: Context, place: Place, pem: PEMFile, *, strict: bool = False) -> list[x509.Certificate]:

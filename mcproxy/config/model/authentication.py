@@ -128,7 +128,7 @@ class RequestHeader:
     listeners: Annotated[tuple[Name, ...], Key(omit_empty=True)] = ()
     """Listeners with dial, whose hubs are trusted to name users. No certificate is needed: a hub has proved its name
     when it was dialled."""
-    hub_user: Name | None = None
+    hub_user: str | None = None
     """The user of requests of these hubs without X-Remote-User: their health checks, reviews and caches. Required with
     listeners."""
 

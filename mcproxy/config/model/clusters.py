@@ -213,16 +213,17 @@ class ClusterConfig:
     identity: UpstreamIdentity = UpstreamIdentity.IMPERSONATE
     """How users are conveyed to the cluster. Impersonate: in Impersonate-* headers, with the proxy's own credentials,
     which need the right to impersonate. RequestHeader: in X-Remote-* headers, trusted because of the client certificate
-    in frontProxy. Passthrough: by the client's own credentials and Impersonate-* headers; a server with authentication
-    reviews the impersonation first, which needs credentials here, or an authorizer with only rules. Proxy: every
-    request has the identity of the proxy."""
+    in frontProxy, or at the end of a tunnel because of the edge's requestHeader.listeners. Passthrough: by the client's
+    own credentials and Impersonate-* headers; a server with authentication reviews the impersonation first, which needs
+    credentials here, or an authorizer with only rules. Proxy: every request has the identity of the proxy."""
     impersonate_extras: tuple[str, ...] = ()  # lower case
     """Keys of a user's extra that identity Impersonate sends. Each needs a right of its own in the cluster; other keys
     are not sent, and a client that requests one by Impersonate-Extra-* is refused. ["*"] passes on all keys."""
     front_proxy: FrontProxy | None = None
-    """The client certificate for identity RequestHeader. The credentials are still used for health checks and other
-    requests of the proxy itself; without any, those requests use this certificate as well and name the user
-    system:kube-aggregator of the group system:masters, as kube-aggregator does."""
+    """The client certificate for identity RequestHeader. Not needed if all endpoints are behind tunnels. The
+    credentials are still used for health checks and other requests of the proxy itself; without any, those requests use
+    this certificate as well and name the user system:kube-aggregator of the group system:masters, as kube-aggregator
+    does."""
     health_check: HealthCheck = HealthCheck()
     """How endpoints are checked."""
     connections: Connections = Connections()
@@ -236,3 +237,8 @@ class ClusterConfig:
     flow_controls: tuple[Name, ...] = ()
     """Names of flow controls for all requests to the cluster, of every server and policy. If the policy names the same
     flow control, a request counts once."""
+
+    @property
+    def is_behind_tunnels(self) -> bool:
+        """Whether every endpoint is behind a tunnel: the edge names the proxy by its hubUser, credentials or not."""
+        return bool(self.endpoints) and all(endpoint.tunnel is not None for endpoint in self.endpoints)

@@ -111,7 +111,8 @@ class Server:
     """The server's name in logs."""
     #: Filled in by the loader if the file omits them.
     listeners: Annotated[tuple[Name, ...], Key(omit_empty=True, required=False)]
-    """Names of the listeners that serve it. Left out: all that serve API."""
+    """Names of the listeners that serve it. Left out: all that serve API and do not dial; a listener with dial has only
+    servers that name it."""
     server_names: tuple[ServerName, ...] = ()  # lower case
     """Host names of the server: exact ones, or wildcards of one label (*.example.com)."""
     default: bool = False

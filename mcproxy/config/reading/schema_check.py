@@ -186,7 +186,7 @@ def _backend(node: Node) -> str | None:
         return f"write {{cluster: {node.text}}}"
     if isinstance(node, Sequence):
         return "write {clusters: […]}"
-    return "write {cluster: NAME}, {clusters: [NAME, …]} or {aggregate: NAME}"
+    return "write {cluster: NAME}, {clusters: [NAME, …]}, {aggregate: NAME} or {tunnels: [NAME, …]}"
 
 
 _FORMS: dict[Path, Callable[[Node], str | None]] = {
@@ -287,7 +287,14 @@ class _Reporter:
             _OF_KEYS[keyword](self, node, schema, path, error)
         elif "allOf" in error.schema_path:
             if isinstance(node, Mapping):
-                what, _, right = str(_rule_of(error.schema_path)["errorMessage"]).partition("; ")
+                rule, parent = (
+                    _rule_of(error.schema_path),
+                    _schema_at(error.schema_path[: _last_rules(error.schema_path) + 1]),
+                )
+                wanted = {name for choice in rule.get("anyOf", ()) for name in choice["required"]}
+                if any(_intended_key(name, parent) in wanted for name in node.entries):
+                    return  # the key is misspelt; it is reported as an unknown key
+                what, _, right = str(rule["errorMessage"]).partition("; ")
                 self._problems.error(node.mark, key_path(path), what, right)
         elif path not in self._document.broken:
             what, form = describe(keyword, node, schema)
@@ -363,8 +370,12 @@ def _schema_at(path: list[str | int]) -> Schema:
 
 def _rule_of(path: list[str | int]) -> Schema:
     """Return the rule of `allOf` that a schema path leads into."""
-    last = len(path) - 1 - path[::-1].index("allOf")
-    return _schema_at([*path[: last + 2], ""])
+    return _schema_at([*path[: _last_rules(path) + 2], ""])
+
+
+def _last_rules(path: list[str | int]) -> int:
+    """Return the index of the last `allOf` in a schema path."""
+    return len(path) - 1 - path[::-1].index("allOf")
 
 
 def _resolved(schema: Schema) -> Schema:

@@ -23,7 +23,7 @@ from mcproxy.config.model import (
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.reading.nodes import Sequence as List
-from mcproxy.config.sections.entries import Sections, reference
+from mcproxy.config.sections.entries import Sections, reference, references
 from mcproxy.config.sections.model_reader import read
 from mcproxy.config.sections.request_rules import Where, build_rules
 from mcproxy.config.urls import AddressError, check_https
@@ -141,7 +141,9 @@ def authentication(context: Context, place: Place, sections: Sections) -> Authen
         token_file=token_file.read(context, tokens, allow_system_names=allow_system_names) if tokens else None,
         oidc=tuple(_issuers(context, place, allow_system_names=allow_system_names)),
         webhook=_webhook(context, webhook) if webhook is not None else None,
-        request_header=read(context, header, RequestHeader, ca=header_ca[0]) if header_ca is not None else None,
+        request_header=_request_header(
+            context, header, header_ca[0] if header_ca is not None else None, sections, allow_system_names
+        ),
     )
     _check_any(context, place, made)
     _check_effect(context, place, "allowSystemNames", _SYSTEM_NAMES)
@@ -174,6 +176,28 @@ def _authorities(context: Context, place: Place | None) -> tuple[PEMFile, list[x
         what = f"no certificate in {found[0].path} is an authority's (basicConstraints), so it cannot be trusted as one"
         context.warn(file, "not-an-authority", what, "name the authority that issues the clients' certificates")
     return found
+
+
+def _request_header(
+    context: Context, place: Place | None, ca: PEMFile | None, sections: Sections, allow_system_names: bool
+) -> RequestHeader | None:
+    """Return the trusted proxies; `ca` is None if there is no usable caFile (one that was reported, or none)."""
+    if place is None:
+        return None
+    trusted = references(context, place.get("listeners"), sections.listeners.names, "listener")
+    by_name = sections.listeners.by_name
+    for item in place.children("listeners"):
+        found = by_name.get(item.string or "")
+        if found is not None and not found.place.has("dial"):
+            what = f"{item.shown} is no listener with dial: others can connect to it, and are not trusted so"
+            context.error(item, what, "name a listener with dial, or write caFile and let them show a certificate")
+    user = place.get("hubUser")
+    if user is not None and (user.string or "").startswith("system:") and not allow_system_names:
+        what = "names that begin with system: are not accepted from here"
+        context.error(user, what, "write another name, or set allowSystemNames: true")
+    if ca is None and (place.has("caFile") or not trusted):
+        return None
+    return read(context, place, RequestHeader, ca=ca, listeners=trusted)
 
 
 def _check_apart(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from mcproxy.config import credential_checks
 from mcproxy.config.files import pem
@@ -21,12 +22,12 @@ from mcproxy.config.model import (
     UpstreamProtocol,
 )
 from mcproxy.config.reading.context import Context
-from mcproxy.config.reading.nodes import Place
-from mcproxy.config.sections.entries import Sections, unique_names
+from mcproxy.config.reading.nodes import Mapping, Place
+from mcproxy.config.sections.entries import Sections, reference, unique_names
 from mcproxy.config.sections.http_proxy import http_proxy
 from mcproxy.config.sections.model_reader import read, read_over
 from mcproxy.config.server_names import is_server_name
-from mcproxy.config.urls import AddressError, check_path, parse_endpoint
+from mcproxy.config.urls import AddressError, check_path, parse_endpoint, parse_path
 
 # -- `identity` of a cluster, related keys, and the requirements of each value -----------------------------------------
 
@@ -83,17 +84,23 @@ def check_identity(context: Context, place: Place, settings: ClusterIdentity, ac
     identity = settings.identity
     if identity is None:
         return
+    tunnels_alone = _are_tunnels(access)
     missing = credential_checks.are_missing(place, access.credentials)
     where = place.get("identity") or place
     if identity is UpstreamIdentity.IMPERSONATE and missing:
         setting = "identity: Impersonate" if place.has("identity") else "identity: Impersonate (the default)"
         what = f"has {setting} but no credentials, which impersonation requires"
         right = "add credentials that may impersonate, or write identity: Passthrough (the client's own credentials)"
+        if tunnels_alone:
+            right = "write identity: RequestHeader, so that the edge impersonates, or add credentials for it"
         context.error(place, what, right)
+    elif identity is UpstreamIdentity.PROXY and missing and tunnels_alone:
+        what = "has identity: Proxy but no credentials: at the end of the tunnel every user is the edge's hubUser"
+        context.warn(place, "no-credentials", what, "write identity: RequestHeader, or add credentials")
     elif identity is UpstreamIdentity.PROXY and missing:
         what = "has identity: Proxy but no credentials: every request is anonymous to the cluster"
         context.warn(place, "no-credentials", what, "add credentials")
-    elif identity is UpstreamIdentity.REQUEST_HEADER and not place.has("frontProxy"):
+    elif identity is UpstreamIdentity.REQUEST_HEADER and not place.has("frontProxy") and not tunnels_alone:
         what = "has identity: RequestHeader but no frontProxy, and without its certificate X-Remote-* is not trusted"
         context.error(place, what, "add frontProxy: {certFile: …, keyFile: …}")
     if identity is not UpstreamIdentity.REQUEST_HEADER and place.has("frontProxy"):
@@ -107,6 +114,42 @@ def check_identity(context: Context, place: Place, settings: ClusterIdentity, ac
         context.warn(place.get("impersonateExtras") or where, "no-effect", what, right)
     if identity is UpstreamIdentity.REQUEST_HEADER and settings.front_proxy is not None:
         _check_secure(context, place, access)
+
+
+def _are_tunnels(access: Access) -> bool:
+    """Whether every endpoint is behind a tunnel."""
+    return bool(access.endpoints) and all(endpoint.tunnel is not None for endpoint in access.endpoints)
+
+
+_WITHOUT_TUNNELS = {
+    "tls": "the edge has dialled, and its listener says what it trusts",
+    "proxy": "the edge dials, and has the key proxy in its dial",
+    "frontProxy": "the edge believes X-Remote-* without a certificate (requestHeader.listeners)",
+}
+"""Keys of a cluster that are for endpoints with a url alone, with the reason."""
+
+
+def _check_tunnels(context: Context, place: Place, access: Access, identity: ClusterIdentity) -> None:
+    """Warn of keys that are without effect if every endpoint is behind a tunnel."""
+    if not _are_tunnels(access):
+        return
+    for key, reason in _WITHOUT_TUNNELS.items():
+        written = place.get(key)
+        empty = written is not None and isinstance(written.node, Mapping) and _is_default(key, access)
+        other = key == "frontProxy" and identity.identity is not UpstreamIdentity.REQUEST_HEADER  # warned of already
+        if written is not None and not empty and not other:
+            what = f"is for endpoints with a url, and all of these are tunnels: {reason}"
+            context.warn(written, "no-effect", what, "take it out")
+    credentials = place.get("credentials")
+    certificate = credentials.get("certFile") if credentials is not None else None
+    if certificate is not None:
+        what = "is a client certificate, and all endpoints are tunnels: over one none can be shown"
+        context.warn(certificate, "no-effect", what, "use a token, tokenFile or exec")
+
+
+def _is_default(key: str, access: Access) -> bool:
+    """Whether `tls` has no value that differs from its default, as in a dump."""
+    return key == "tls" and access.tls == ClusterTLS()
 
 
 def _check_secure(context: Context, place: Place, access: Access) -> None:
@@ -124,7 +167,7 @@ def _check_secure(context: Context, place: Place, access: Access) -> None:
 
 def cluster(context: Context, place: Place, sections: Sections) -> ClusterConfig | None:
     """Return the cluster at `place`, or None if a required value is missing or wrong (reported)."""
-    access = _access(context, place)
+    access = _access(context, place, sections.tunnels.names)
     health_check = _health_check(context, place.get("healthCheck"))
     connections = read(context, place.get("connections"), Connections)
     identity = build_identity(context, place)
@@ -132,6 +175,7 @@ def cluster(context: Context, place: Place, sections: Sections) -> ClusterConfig
         _check_protocol(context, place.get("connections"), connections, access)
         _check_exposure(context, place, access)
         check_identity(context, place, identity, access)
+        _check_tunnels(context, place, access, identity)
     if access is None or not access.endpoints or place.text("name") is None or identity.identity is None:
         return None
     return read(
@@ -151,7 +195,7 @@ def cluster(context: Context, place: Place, sections: Sections) -> ClusterConfig
     )
 
 
-def _access(context: Context, place: Place) -> Access | None:
+def _access(context: Context, place: Place, tunnels: Collection[str]) -> Access | None:
     if place.has("kubeconfig"):
         reference = place.get("kubeconfig")
         access = read_access(context, reference) if reference is not None else None
@@ -162,9 +206,10 @@ def _access(context: Context, place: Place) -> Access | None:
     if not place.has("endpoints"):
         return None
     unique_names(context, place.children("endpoints"))
-    endpoints = tuple(_endpoint(context, entry) for entry in place.children("endpoints"))
+    endpoints = tuple(_endpoint(context, entry, tunnels) for entry in place.children("endpoints"))
     good = tuple(endpoint for endpoint in endpoints if endpoint is not None)
     _check_doubled_urls(context, place)
+    _check_doubled_tunnels(context, place)
     if good and all(endpoint.disabled for endpoint in good):
         what = "are all disabled, so every request gets 503"
         context.warn(place.get("endpoints") or place, "endpoints-disabled", what, "leave one of them enabled")
@@ -176,7 +221,9 @@ def _access(context: Context, place: Place) -> Access | None:
     )
 
 
-def _endpoint(context: Context, place: Place) -> EndpointConfig | None:
+def _endpoint(context: Context, place: Place, tunnels: Collection[str]) -> EndpointConfig | None:
+    if place.has("tunnel"):
+        return _behind_tunnel(context, place, tunnels)
     url = place.get("url")
     if url is None and context.offline and place.has("url"):
         return parse_endpoint("https://variable.invalid", place.text("name"))
@@ -189,6 +236,37 @@ def _endpoint(context: Context, place: Place) -> EndpointConfig | None:
         return None
     check_path(context, url, endpoint.path)
     return read_over(context, place, endpoint)
+
+
+def _behind_tunnel(context: Context, place: Place, tunnels: Collection[str]) -> EndpointConfig | None:
+    written, path_place = place.get("tunnel"), place.get("path")
+    name = reference(context, written, tunnels, "tunnel", none="define it in the section tunnels")
+    if written is None and context.offline:
+        name = "variable"
+    path = ""
+    if path_place is not None:
+        try:
+            path = parse_path(path_place.string or "")
+        except AddressError as error:
+            context.error(path_place, error.what, error.right)
+            return None
+        check_path(context, path_place, path)
+    if name is None:
+        return None
+    endpoint = EndpointConfig(name="", scheme="tunnel", host=name, port=0, path=path, tunnel=name)
+    return read_over(context, place, replace(endpoint, name=place.text("name") or endpoint.url))
+
+
+def _check_doubled_tunnels(context: Context, place: Place) -> None:
+    first: dict[tuple[str, str], Place] = {}
+    for entry in place.children("endpoints"):
+        tunnel = entry.get("tunnel")
+        if tunnel is None or tunnel.string is None:
+            continue
+        known = first.setdefault((tunnel.string, (entry.text("path") or "").rstrip("/")), tunnel)
+        if known is not tunnel:
+            what = f"is an endpoint of this cluster already, with this path, at {known.mark}"
+            context.error(tunnel, what, "keep one of the two")
 
 
 def _check_doubled_urls(context: Context, place: Place) -> None:

@@ -200,7 +200,8 @@ def _endpoints(context: Context, place: Place, cluster: ClusterConfig) -> tuple[
 def _endpoint(text: str, endpoints: Sequence[EndpointConfig]) -> EndpointConfig | None:
     by_name = next((endpoint for endpoint in endpoints if endpoint.name == text), None)
     if by_name is not None or "://" not in text:
-        return by_name
+        tunnels = (endpoint for endpoint in endpoints if endpoint.tunnel is not None and endpoint.url == text)
+        return by_name or next(tunnels, None)
     try:
         url = parse_endpoint(text).url
     except AddressError:

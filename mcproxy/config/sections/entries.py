@@ -18,6 +18,7 @@ from mcproxy.config.model import (
     ListenerConfig,
     Server,
     ServiceExport,
+    Tunnel,
 )
 from mcproxy.config.model.keys import keys_of
 from mcproxy.config.reading.context import Context
@@ -144,6 +145,7 @@ class Sections:
     """The list sections of the file. Each is built after the sections that its entries refer to."""
 
     merged: Merged
+    tunnels: ListSection[Tunnel] = field(default_factory=ListSection)
     certificates: ListSection[Certificate] = field(default_factory=ListSection)
     listeners: ListSection[ListenerConfig] = field(default_factory=ListSection)
     clusters: ListSection[ClusterConfig] = field(default_factory=ListSection)

@@ -1,4 +1,7 @@
-"""Reads the sections `listeners` (addresses, protocols, limits) and `certificates`."""
+"""Reads the sections `listeners` (addresses, protocols, limits) and `certificates`.
+
+`dial` of a listener is read in `sections.tunnels_section`.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +25,22 @@ from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.entries import Sections, server_names
 from mcproxy.config.sections.model_reader import read, read_over, texts
+from mcproxy.config.sections.tunnels_section import PROTOCOLS, dial
 from mcproxy.config.server_names import covers, names_in
 from mcproxy.config.urls import AddressError, parse_bind
 
 
 def listener(context: Context, place: Place, sections: Sections) -> ListenerConfig | None:
-    protocols = _protocols(context, place)
-    bind = _bind(context, place)
+    """Return the listener written at `place`."""
+    dials = place.has("dial")
+    protocols = PROTOCOLS if dials else _protocols(context, place)
+    bind = _bind(context, place) if not dials else None
     made = read(
         context,
         place,
         ListenerConfig,
         bind=bind,
+        dial=dial(context, place),
         protocols=protocols,
         limits=_limits(context, place.get("limits"), protocols),
         paths=tuple(dict.fromkeys(texts(place, "paths"))) or ADMIN_PATHS,
@@ -45,10 +52,13 @@ def listener(context: Context, place: Place, sections: Sections) -> ListenerConf
                 context.warn(place.get(key) or place, "no-effect", what, "take it out")
     _check_goaway_chance(context, place.get("goawayChance"), protocols)
     tls = place.get("tls")
-    if tls is not None and not tls.has("certificates") and place.text("serves") != Serves.INGRESS:
+    if tls is not None and not dials and not tls.has("certificates") and place.text("serves") != Serves.INGRESS:
         context.error(tls, "has no certificates", "add certificates")
     if made.serves is not Serves.ADMIN:
         _refuse_admin_keys(context, place, made.serves)
+    if dials:
+        is_good = made.dial is not None and made.serves is Serves.API
+        return replace(made, tls=None, proxy_protocol_from=None, trusted_proxies=()) if is_good and made.name else None
     return made if bind is not None and made.name else None
 
 

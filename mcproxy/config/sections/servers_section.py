@@ -16,16 +16,17 @@ from mcproxy.config.model import (
     Server,
     Serves,
     SessionsConfig,
+    TunnelsBackend,
     UpstreamIdentity,
 )
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
+from mcproxy.config.reading.nodes import Sequence as List
 from mcproxy.config.sections.authentication_section import NONE
 from mcproxy.config.sections.dispatch_policies import build_dispatch
 from mcproxy.config.sections.entries import ListSection, Sections, reference, references, server_names
 from mcproxy.config.sections.model_reader import read
 from mcproxy.config.server_names import is_ip, is_server_name
-from mcproxy.config.suggestions import nearest
 from mcproxy.kube.builtin_resources import BUILT_IN_RESOURCES
 
 # -- `apiServices` of a server: extension API servers, each for a group-version ----------------------------------------
@@ -174,8 +175,11 @@ def _is_host(host: str) -> bool:
 
 
 def _may_serve_api(listener: Place) -> bool:
-    """Whether a listener has all servers by default; false if its `serves` is invalid (reported)."""
-    return not listener.has("serves") or listener.text("serves") == Serves.API
+    """Whether a listener has all servers by default; false if its `serves` is invalid (reported).
+
+    A listener with dial has only servers that name it, so that hubs reach none by an oversight.
+    """
+    return not listener.has("dial") and (not listener.has("serves") or listener.text("serves") == Serves.API)
 
 
 def _listeners(context: Context, server: Place, listeners: ListSection[ListenerConfig]) -> tuple[str, ...]:
@@ -198,11 +202,10 @@ def _listeners(context: Context, server: Place, listeners: ListSection[ListenerC
 def server(context: Context, place: Place, sections: Sections) -> Server:
     """Return the server written at `place`, with its references checked and resolved."""
     backend = _backend(context, place.get("backend"), sections)
-    services = build_api_services(context, place, backend, sections.clusters)
-    misspelt = any(nearest(key, ("serverNames", "default")) for key in place.reported_keys())
-    if not place.has("serverNames") and not place.has("default") and not misspelt:
-        what = "has neither serverNames nor default: true, so no request finds it"
-        context.warn(place, "unreachable-server", what, "add serverNames: [NAME], or default: true")
+    has_tunnels = isinstance(backend, TunnelsBackend)
+    if has_tunnels:
+        _check_keys_for_tunnels(context, place)
+    services = build_api_services(context, place, backend, sections.clusters) if not has_tunnels else ()
     return read(
         context,
         place,
@@ -211,11 +214,21 @@ def server(context: Context, place: Place, sections: Sections) -> Server:
         server_names=server_names(context, place.get("serverNames")),
         backend=backend,
         authentication=place.text("authentication") if place.text("authentication") != NONE else None,
-        dispatch=build_dispatch(context, place, backend, sections.clusters, services),
+        dispatch=build_dispatch(context, place, backend, sections.clusters, services) if not has_tunnels else None,
         cors=cors(context, place.get("cors")),
         sessions=_sessions(context, place),
         api_services=services,
     )
+
+
+def _check_keys_for_tunnels(context: Context, server: Place) -> None:
+    """Report keys of a server of tunnels that are about requests to API servers."""
+    for key in ("authorization", "dispatch", "cors", "apiServices"):
+        written = server.get(key)
+        if written is None or (key == "apiServices" and isinstance(written.node, List) and not written.node.items):
+            continue  # an empty list of API services says that there are none, as in a dump
+        what = "is for servers of clusters, and this one has tunnels: the users of each tunnel decide who may open it"
+        context.error(written, what, "take it out")
 
 
 def _sessions(context: Context, server: Place) -> SessionsConfig:
@@ -246,8 +259,19 @@ def _backend(context: Context, place: Place | None, sections: Sections) -> Backe
         return (
             ClustersBackend(()) if found is None else AggregateBackendConfig(found.name, found.clusters, found.primary)
         )
+    tunnels = place.get("tunnels") if place is not None else None
+    if tunnels is not None:
+        return _tunnels(context, tunnels, sections.tunnels.names)
     if several is None:
         return ClustersBackend(())
     if several.string == "*" or any(item.string == "*" for item in several.items()):
         return ClustersBackend(tuple(dict.fromkeys(clusters)))
     return ClustersBackend(references(context, several, clusters, "cluster"))
+
+
+def _tunnels(context: Context, place: Place, known: list[str]) -> TunnelsBackend:
+    if not known:
+        context.error(place, "there is no tunnel that it could accept", "define one in the section tunnels")
+    elif place.string != "*" and not any(item.string == "*" for item in place.items()):
+        return TunnelsBackend(references(context, place, known, "tunnel"))
+    return TunnelsBackend(tuple(dict.fromkeys(known)))

@@ -28,7 +28,8 @@ class Expiry(NamedTuple):
 
     name: str
     kind: str
-    """server, client: presented to clients or to a cluster; ca, cluster: verifies clients or a cluster."""
+    """server, client: presented to clients, or to a cluster or hub; ca, cluster: verifies clients, or a cluster or
+    hub."""
     subject: str
     names: tuple[str, ...]
     not_after: float
@@ -93,6 +94,11 @@ def _files(config: model.Config) -> Iterator[tuple[str, str, model.PEMFile, tupl
             yield "client", f"{cluster.name}/frontProxy", cluster.front_proxy.certificate, ()
         if cluster.tls.ca is not None:
             yield "cluster", cluster.name, cluster.tls.ca, ()
+    for listener in config.listeners:
+        if listener.dial is not None:
+            if listener.dial.tls.certificate is not None:
+                yield "client", f"{listener.name}/dial", listener.dial.tls.certificate, ()
+            yield "cluster", f"{listener.name}/dial", listener.dial.tls.ca, ()
     for chosen in config.authentication:
         yield from _of_authentication(chosen)
     redis = None if config.daemon.shared_state is None else config.daemon.shared_state.redis
@@ -106,7 +112,7 @@ def _files(config: model.Config) -> Iterator[tuple[str, str, model.PEMFile, tupl
 def _of_authentication(chosen: model.Authentication) -> Iterator[tuple[str, str, model.PEMFile, tuple[str, ...]]]:
     if chosen.client_ca is not None:
         yield "ca", chosen.name, chosen.client_ca, ()
-    if chosen.request_header is not None:
+    if chosen.request_header is not None and chosen.request_header.ca is not None:
         yield "ca", f"{chosen.name}/requestHeader", chosen.request_header.ca, ()
     for number, issuer in enumerate(chosen.oidc):
         if issuer.ca is not None:

@@ -55,7 +55,16 @@ FULL: dict[str, Any] = {
             },
         },
         {"name": "web", "serves": "Ingress", "bind": "[::]:8443", "tls": {}},
+        {
+            "name": "hub",
+            "dial": {
+                "tunnel": "site", "urls": ["https://a"], "serverName": "b", "keepAlive": "15s", "maxConnections": 1,
+                "tls": {"caFile": "a", "certFile": "a", "keyFile": "b"}, "credentials": {"tokenFile": "a"},
+                "proxy": {"url": "http://a:3128", "user": "a", "passwordFile": "b"},
+            },
+        },
     ],
+    "tunnels": [{"name": "site", "users": ["edge"], "maxConnections": 1}],
     "certificates": [{"name": "c", "certFile": "c.crt", "keyFile": "c.key", "serverNames": ["a"]}],
     "clusters": [
         {
@@ -79,6 +88,12 @@ FULL: dict[str, Any] = {
             "impersonateExtras": ["scopes"], "frontProxy": {"certFile": "a", "keyFile": "b"},
         },
         {
+            "name": "site",
+            "identity": "RequestHeader",
+            "endpoints": [{"tunnel": "site"}, {"name": "b", "tunnel": "site", "path": "/clusters/b", "weight": 2}],
+            "proxy": {"url": "http://a:3128", "user": "a", "passwordFile": "b"},
+        },
+        {
             "name": "north",
             "identity": "Proxy",
             "endpoints": [{"url": "http://a"}],
@@ -94,7 +109,7 @@ FULL: dict[str, Any] = {
     "authentication": [
         {
             "name": "a",
-            "requestHeader": {"caFile": "a", "allowedNames": ["a"]},
+            "requestHeader": {"caFile": "a", "allowedNames": ["a"], "listeners": ["hub"], "hubUser": "a"},
             "clientCertificates": {"caFile": "a", "crlFile": "b", "clusterCA": "east"},
             "tokenFile": "a",
             "oidc": [
@@ -178,6 +193,7 @@ FULL: dict[str, Any] = {
         },
         {"name": "b", "backend": {"clusters": "*"}},
         {"name": "c", "backend": {"aggregate": "a"}},
+        {"name": "d", "backend": {"tunnels": ["site"]}, "authentication": "a"},
     ],
     "serviceExports": [
         {
