@@ -281,7 +281,7 @@ def _tunnel_protocol(values: Iterable[bytes]) -> bytes | None:
     for value in values:
         for protocol in value.split(b","):
             protocol = protocol.strip(b" \t")
-            if protocol.lower() in (b"websocket", b"spdy/3.1"):
+            if protocol.lower() in (b"websocket", b"spdy/3.1", b"mcproxy-tunnel/1"):
                 return protocol
     return None
 
