@@ -105,7 +105,7 @@ class Authenticator:
         self._wall_seconds = wall_clock(clock)
         self._clients = None if config.client_ca is None else _verifier(config.client_ca, config.client_crl, known)
         self._request_header: RequestHeaderAuthenticator | None = None
-        if (header := config.request_header) is not None:
+        if (header := config.request_header) is not None and header.ca is not None:
             verifier = _verifier(header.ca, None, known)
             self._request_header = RequestHeaderAuthenticator(
                 header, verifier, allow_system_names=config.allow_system_names
