@@ -81,7 +81,7 @@ def check_servers(context: Context, sections: Sections) -> None:
     for server in sections.servers.values:
         for name in server.listeners:
             on.setdefault(name, []).append(server)
-    dialling = {listener.name for listener in sections.listeners if listener.place.has("dial")}
+    dialling = {listener.name for listener in sections.listeners if listener.name and listener.place.has("dial")}
     for listener in sections.listeners:
         found = on.get(listener.name or "", [])
         if listener.name in dialling and len(found) > 1 and not any(server.default for server in found):
@@ -90,12 +90,21 @@ def check_servers(context: Context, sections: Sections) -> None:
     for place, server in sections.servers.valid:
         if server.listeners and all(name in dialling for name in server.listeners):
             _check_behind_tunnels(context, place, server, on)
+        elif dialling and not server.listeners and not place.has("listeners") and _no_other(sections):
+            what = "is on no listener: one with dial has only the servers that name it"
+            context.warn(place, "no-listener", what, f"write listeners: [{next(iter(sorted(dialling)))}]")
         else:
             _check_reachable(context, place)
-        if all(listener.value and listener.value.serves is not Serves.API for listener in sections.listeners):
-            context.warn(place, "no-listener", "there is no listener for it", "add a listener")
+            if all(listener.value and listener.value.serves is not Serves.API for listener in sections.listeners):
+                context.warn(place, "no-listener", "there is no listener for it", "add a listener")
         _claims(context, place, server, claims)
     _check_default(context, sections.servers)
+
+
+def _no_other(sections: Sections) -> bool:
+    """Whether no listener but those with dial serves API, or may serve it."""
+    others = [listener.value for listener in sections.listeners if not listener.place.has("dial")]
+    return all(listener is not None and listener.serves is not Serves.API for listener in others)
 
 
 def _check_behind_tunnels(context: Context, place: Place, server: Server, on: dict[str, list[Server]]) -> None:

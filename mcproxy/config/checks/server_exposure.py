@@ -192,7 +192,9 @@ class _Checker:
         if found is None or found.value is None or not listeners:
             return
         others = (found.value.anonymous.enabled, *(found.place.has(key) for key in TOKEN_AUTHENTICATORS))
-        header = found.value.request_header
+        header, written = found.value.request_header, found.place.get("requestHeader")
+        if written is not None and (header is None or written.is_broken):
+            return  # it was reported
         if header is not None and header.listeners:
             self._unreachable_hubs(place, server, header, is_only=not any(others) and found.value.client_ca is None)
             return
