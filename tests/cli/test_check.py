@@ -86,6 +86,14 @@ def test_an_address_that_this_machine_has_not_is_an_error_unless_offline(run: Ru
     assert run(text, "--offline")[0] == 0
 
 
+def test_a_listener_that_dials_has_no_address_to_bind(run: Run, tmp_path: Path) -> None:
+    pki.write(tmp_path)
+    dial = 'dial: {tunnel: a, urls: ["https://hub.invalid"], tls: {caFile: ca.crt}, credentials: {tokenFile: token}}'
+    status, lines = run(GOOD.replace('"127.0.0.1:0"}', f'"127.0.0.1:0"}}, {{name: hub, {dial}}}'))
+    assert status == 0
+    assert not any("bound" in line for line in lines)
+
+
 def test_an_address_that_another_process_has_is_an_error(run: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         text = GOOD.replace("127.0.0.1:0", f"127.0.0.1:{taken.getsockname()[1]}")

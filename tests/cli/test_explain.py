@@ -442,3 +442,12 @@ def test_documents_are_answered_for_the_cluster_and_its_api_services(ask: Explai
     assert told["result"] == ["answered for the cluster and API services metrics.k8s.io/v1 together"]
     alone = dataclasses.replace(BESIDE, servers=(dataclasses.replace(server, api_services=()),))
     assert ask("GET", path, "--user", "alice", config=alone)[1]["result"][0].startswith("goes to the cluster")
+
+
+def test_a_server_of_tunnels_has_nothing_to_explain(ask: Explain) -> None:
+    tunnels = model.Server(name="tunnels", listeners=("l",), backend=model.TunnelsBackend(("site-a",)))
+    config = dataclasses.replace(CONFIG, servers=(server("east"), tunnels))
+    status, told = ask("GET", "/version", config=config)
+    assert (status, told["server"]) == (0, ['"east"'])
+    status, told = ask("GET", "/version", "--server", "tunnels", config=config)
+    assert (status, told) == (2, {"error": ['mcproxy check: server "tunnels" accepts tunnels, and has no API']})

@@ -336,3 +336,34 @@ def test_a_file_with_faults_is_told_as_by_check(command: Command) -> None:
     output = command("one", config="version: 2\n")
     assert (output.status, output.out) == (78, "")
     assert "version" in output.err
+
+
+TUNNELS = """
+version: 1
+listeners:
+  - {name: local, bind: "127.0.0.1:8001"}
+  - {name: hub, dial: {tunnel: up, urls: ["https://hub.example"], tls: {caFile: ca.crt},
+     credentials: {tokenFile: token}}}
+tunnels: [{name: site-a, users: [alice]}]
+authentication:
+  - {name: edges, tokenFile: users.csv}
+  - {name: hubs, requestHeader: {listeners: [hub], hubUser: mcproxy-hub}, tokenFile: users.csv}
+authorization: [{name: some, rules: [{verbs: [get], apiGroups: [""], resources: [pods]}]}]
+clusters:
+  - {name: site-a, identity: RequestHeader, endpoints: [{tunnel: site-a}]}
+servers:
+  - {name: tunnels, serverNames: [t.example], authentication: edges, backend: {tunnels: "*"}}
+  - {name: site, listeners: [hub], backend: {cluster: site-a}, authentication: hubs, authorization: some}
+  - {name: both, listeners: [hub, local], default: true, backend: {cluster: site-a}, authentication: hubs,
+     authorization: some}
+"""
+
+
+def test_a_server_of_tunnels_and_one_behind_a_tunnel_have_none(command: Command) -> None:
+    output = command("tunnels", config=TUNNELS)
+    assert (output.status, "accepts tunnels, and has no API" in output.err) == (2, True)
+    output = command("site", config=TUNNELS)
+    assert (output.status, "is reached through a tunnel alone: make a kubeconfig of the hub" in output.err) == (2, True)
+    output = command("both", config=TUNNELS)
+    assert output.cluster["server"] == "http://127.0.0.1:8001"
+    assert "client-certificate" not in output.err  # only the hub of the tunnel is trusted to name users

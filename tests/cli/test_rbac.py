@@ -915,3 +915,32 @@ def test_a_file_with_faults_is_told_as_by_check(tmp_path: Path, capsys: pytest.C
     )
     assert rbac.run(args) == 78
     assert "version" in capsys.readouterr().err
+
+
+TUNNELS = """
+version: 1
+listeners: [{name: local, bind: "127.0.0.1:6443"}]
+tunnels: [{name: site-a, users: [edge]}]
+authentication: [{name: corp, tokenFile: users.csv}]
+clusters:
+  - {name: told, identity: RequestHeader, endpoints: [{tunnel: site-a}], credentials: {token: hush}}
+  - {name: passed, identity: Passthrough, endpoints: [{tunnel: site-a}]}
+  - {name: named, endpoints: [{tunnel: site-a}], credentials: {token: hush}}
+servers:
+  - {name: all, default: true, backend: {clusters: "*"}, authentication: corp}
+  - {name: tunnels, serverNames: [t.example], backend: {tunnels: "*"}, authentication: corp}
+"""
+
+
+def test_behind_a_tunnel_the_edge_has_the_rights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("told", "passed"):
+        text = printed(tmp_path, capsys, "--cluster", name, config=TUNNELS)
+        assert documents(text) == []
+        assert text.startswith(f"# Cluster {name}: it dials out, and mcproxy needs no credential there")
+        assert f"mcproxy rbac --cluster {name} --user HUBUSER" in text
+    [role, binding] = documents(printed(tmp_path, capsys, "--cluster", "told", "--user", "mcproxy-hub", config=TUNNELS))
+    assert {"nonResourceURLs": ["/readyz"], "verbs": ["get"]} in role["rules"]
+    assert not any("impersonate" in rule["verbs"] for rule in role["rules"])
+    assert binding["subjects"][0]["name"] == "mcproxy-hub"
+    [role, _] = documents(printed(tmp_path, capsys, "--cluster", "named", config=TUNNELS))
+    assert any("impersonate" in rule["verbs"] for rule in role["rules"])

@@ -28,17 +28,18 @@ def contract(tmp_path: Path) -> Path:
         ("metrics/ca", ca),
         ("tls/idp-ca", ca),
         ("tls/redis-ca", ca),
+        ("tls/hub-ca", ca),
         ("tls/clients-ca", clients),
         ("tls/front-proxy-ca", front),
     ):
         (tmp_path / f"{file}.crt").write_bytes(pki.cert_pem(authority[0]))
     (tmp_path / "tls/clients.crl").write_bytes(pki.crl(clients).public_bytes(Encoding.PEM))
     names = ("k8s.example.com", "*.k8s.example.com", "*.east.k8s.example.com")
-    for name in ("fleet", "east", "front-proxy"):
+    for name in ("fleet", "east", "front-proxy", "edge"):
         certificate, key = pki.make(name, names=names, issuer=ca)
         (tmp_path / f"tls/{name}.crt").write_bytes(pki.cert_pem(certificate))
         (tmp_path / f"tls/{name}.key").write_bytes(pki.key_pem(key))
-    for file in ("east/token", "metrics/token", "redis-password"):
+    for file in ("east/token", "metrics/token", "redis-password", "proxy-password"):
         (tmp_path / file).write_text("t")
     for file in ("west.kubeconfig", "webhook.kubeconfig"):
         (tmp_path / file).write_text(KUBECONFIG)
@@ -57,7 +58,6 @@ def test_all_of_it_is_accepted(contract: Path) -> None:
         "authentication[0].clientCertificates.caFile",
         "authentication[0].tokenReview.cluster",
         "authentication[0].oidc[0].caFile",
-        "authorization[1]",
         "authorization[1].rules[0].resources",
         "flowControls[2]",
         "aggregates[0].conflicts[0]",

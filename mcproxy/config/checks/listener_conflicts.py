@@ -81,20 +81,41 @@ def check_servers(context: Context, sections: Sections) -> None:
     for server in sections.servers.values:
         for name in server.listeners:
             on.setdefault(name, []).append(server)
-    dialling = {listener.name for listener in sections.listeners if listener.place.has("dial")}
+    dialling = {listener.name for listener in sections.listeners if listener.name and listener.place.has("dial")}
     for listener in sections.listeners:
         found = on.get(listener.name or "", [])
         if listener.name in dialling and len(found) > 1 and not any(server.default for server in found):
             what = f"serves {', '.join(server.name for server in found)}, and a hub sends no server name to choose by"
             context.error(listener.place, what, "write default: true to one of them, or leave one of them here")
     for place, server in sections.servers.valid:
-        alone = all(name in dialling and len(on[name]) == 1 for name in server.listeners)
-        if not (server.listeners and alone):
+        if server.listeners and all(name in dialling for name in server.listeners):
+            _check_behind_tunnels(context, place, server, on)
+        elif dialling and not server.listeners and not place.has("listeners") and _no_other(sections):
+            what = "is on no listener: one with dial has only the servers that name it"
+            context.warn(place, "no-listener", what, f"write listeners: [{next(iter(sorted(dialling)))}]")
+        else:
             _check_reachable(context, place)
-        if all(listener.value and listener.value.serves is not Serves.API for listener in sections.listeners):
-            context.warn(place, "no-listener", "there is no listener for it", "add a listener")
+            if all(listener.value and listener.value.serves is not Serves.API for listener in sections.listeners):
+                context.warn(place, "no-listener", "there is no listener for it", "add a listener")
         _claims(context, place, server, claims)
     _check_default(context, sections.servers)
+
+
+def _no_other(sections: Sections) -> bool:
+    """Whether no listener but those with dial serves API, or may serve it."""
+    others = [listener.value for listener in sections.listeners if not listener.place.has("dial")]
+    return all(listener is not None and listener.serves is not Serves.API for listener in others)
+
+
+def _check_behind_tunnels(context: Context, place: Place, server: Server, on: dict[str, list[Server]]) -> None:
+    """Warn of a server on listeners with dial alone that has names, or that another server hides on each of them."""
+    names = place.get("serverNames")
+    if names is not None and any(names.items()):
+        what = "name nothing here: a hub sends no server name"
+        context.warn(names, "no-effect", what, "take them out, or add a listener with bind to listeners")
+    if not server.default and all(any(other.default for other in on[name]) for name in server.listeners):
+        what = "is on listeners with dial alone, and another server is the default there, so no request finds it"
+        context.warn(place, "unreachable-server", what, "take it out, or give it a listener of its own")
 
 
 def _check_reachable(context: Context, place: Place) -> None:

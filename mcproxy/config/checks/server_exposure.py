@@ -6,7 +6,7 @@ change. Entries with errors are skipped, since they were reported before.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from mcproxy.certificate_blocks import load_certificates
 from mcproxy.config import credential_checks
+from mcproxy.config.checks.broad_rules import warn_of_broad_rules
 from mcproxy.config.model import (
     AggregateBackendConfig,
     Authentication,
@@ -23,7 +24,6 @@ from mcproxy.config.model import (
     ListenerConfig,
     ReadAuthorization,
     RequestHeader,
-    Rule,
     Server,
     SystemdBind,
     TunnelsBackend,
@@ -32,59 +32,9 @@ from mcproxy.config.model import (
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.authentication_section import NONE, TOKEN_AUTHENTICATORS
-from mcproxy.config.sections.entries import ListSection, Named, Sections
-from mcproxy.config.sections.rule_sets import ALL, NOTHING, NameSet, covers, name_set
+from mcproxy.config.sections.entries import Named, Sections
 from mcproxy.config.suggestions import suggest
 from mcproxy.config.urls import is_open
-from mcproxy.kube.constrained_impersonation import MODES, verb_of
-
-# -- Authorization rules that grant more than is apparent: secrets, exec and impersonation through `*` -----------------
-
-_OF_USERS = frozenset(map(verb_of, MODES))
-
-
-def warn_of_broad_rules(
-    context: Context, authorizers: ListSection[Authorization], alone: Collection[str | None]
-) -> None:
-    """Warn of each rule whose `*` includes secrets, exec or impersonation.
-
-    `alone` are the names of authorizers for clusters with identity Proxy, or for aggregates whose reads only the server
-    authorizes. No cluster authorizes these requests again. A rule with all verbs is reported only if it names no users
-    and its authorizer is in `alone`. With named users the rule is assumed to be intended.
-    """
-    for authorizer_place, authorizer in authorizers.valid:
-        for place, rule in zip(authorizer_place.children("rules"), authorizer.rules or (), strict=False):
-            where = place.get("resources") or place
-            if "*" in rule.verbs and not (_is_for_everybody(rule) and authorizer.name in alone):
-                continue
-            reached = list(_reached(rule))
-            if reached:
-                what = f"reaches {' and '.join(reached)} without naming {'it' if len(reached) == 1 else 'them'}"
-                right = f"exclude {'it' if len(reached) == 1 else 'them'}, or list the resources that are meant"
-                context.warn(where, "broad-rule", what, right)
-            if "impersonate" in rule.verbs and not rule.resource_names:
-                what = "may impersonate any user, including system:masters"
-                context.warn(where, "broad-rule", what, "list users and groups in resourceNames")
-            elif not rule.resource_names and not _OF_USERS.isdisjoint(rule.verbs):
-                what = "may impersonate any user in requests for which there are rules with impersonate-on"
-                context.warn(where, "broad-rule", what, "list users and groups in resourceNames")
-
-
-def _is_for_everybody(rule: Rule) -> bool:
-    everybody = not (rule.users or rule.user_groups or rule.service_accounts)
-    return everybody or "*" in rule.users or "*" in rule.user_groups or "system:authenticated" in rule.user_groups
-
-
-def _reached(rule: Rule) -> Iterator[str]:
-    verbs, resources = name_set(rule.verbs, NOTHING), name_set(rule.resources, NOTHING)
-    if not covers(name_set(rule.api_groups, NOTHING), NameSet(("",))):
-        return
-    reads = any(covers(verbs, NameSet((verb,))) for verb in ("get", "list", "watch"))
-    for resource, given in (("secrets", reads), ("pods/exec", covers(verbs, NameSet(("create",))))):
-        named = resource in rule.resources or covers(name_set(rule.resource_names, ALL), NameSet(("",))) is False
-        if given and not named and covers(resources, NameSet((resource,))):
-            yield resource
-
 
 T = TypeVar("T")
 
@@ -242,7 +192,9 @@ class _Checker:
         if found is None or found.value is None or not listeners:
             return
         others = (found.value.anonymous.enabled, *(found.place.has(key) for key in TOKEN_AUTHENTICATORS))
-        header = found.value.request_header
+        header, written = found.value.request_header, found.place.get("requestHeader")
+        if written is not None and (header is None or written.is_broken):
+            return  # it was reported
         if header is not None and header.listeners:
             self._unreachable_hubs(place, server, header, is_only=not any(others) and found.value.client_ca is None)
             return

@@ -46,15 +46,15 @@ def _on_listeners(context: Context, place: Place, server: Server, listeners: dic
 
 def _unused(context: Context, sections: Sections) -> None:
     """Warn of tunnels that no server accepts, or no endpoint uses; not if a faulty entry may name them."""
+    names = set(sections.tunnels.names)
     backends = [server.place.get("backend") for server in sections.servers]
-    accepting = [backend.get("tunnels") for backend in backends if backend is not None]
+    accepting = [item for backend in backends if backend is not None for item in backend.children("tunnels")]
     known = {name for server in sections.servers.values for name in _accepted(server)}
-    complete = all(backend is not None for backend in backends) and not any(
-        tunnels.is_broken for tunnels in accepting if tunnels is not None
-    )
+    complete = all(backend is not None and not backend.is_broken for backend in backends)
+    complete = complete and {item.string for item in accepting} <= {*names, "*"}
     endpoints = [endpoint for cluster in sections.clusters for endpoint in cluster.place.children("endpoints")]
     used = {endpoint.text("tunnel") for endpoint in endpoints}
-    whole = not any(endpoint.is_broken for endpoint in endpoints)
+    whole = used <= {*names, None} and not any(endpoint.is_broken for endpoint in endpoints)
     for tunnel in sections.tunnels:
         if tunnel.name and complete and tunnel.name not in known:
             what = "no server accepts it, so no edge can open it"

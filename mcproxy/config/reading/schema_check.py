@@ -178,6 +178,8 @@ def _log_file(node: Node) -> str | None:
 
 def _endpoint(node: Node) -> str | None:
     url = node.text if isinstance(node, Scalar) and isinstance(node.value, str) else "https://…"
+    if url.startswith("tunnel:"):
+        return f"write {{tunnel: {url.removeprefix('tunnel:').strip() or 'NAME'}}}"
     return f'write {{url: "{url}"}}'
 
 

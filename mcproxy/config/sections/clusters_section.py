@@ -84,7 +84,7 @@ def check_identity(context: Context, place: Place, settings: ClusterIdentity, ac
     identity = settings.identity
     if identity is None:
         return
-    tunnels_alone = _are_tunnels(access)
+    tunnels_alone = _are_tunnels(place)
     missing = credential_checks.are_missing(place, access.credentials)
     where = place.get("identity") or place
     if identity is UpstreamIdentity.IMPERSONATE and missing:
@@ -116,9 +116,10 @@ def check_identity(context: Context, place: Place, settings: ClusterIdentity, ac
         _check_secure(context, place, access)
 
 
-def _are_tunnels(access: Access) -> bool:
-    """Whether every endpoint is behind a tunnel."""
-    return bool(access.endpoints) and all(endpoint.tunnel is not None for endpoint in access.endpoints)
+def _are_tunnels(cluster: Place) -> bool:
+    """Whether every endpoint is behind a tunnel, valid or not."""
+    endpoints = list(cluster.children("endpoints"))
+    return bool(endpoints) and all(endpoint.has("tunnel") for endpoint in endpoints)
 
 
 _WITHOUT_TUNNELS = {
@@ -131,7 +132,7 @@ _WITHOUT_TUNNELS = {
 
 def _check_tunnels(context: Context, place: Place, access: Access, identity: ClusterIdentity) -> None:
     """Warn of keys that are without effect if every endpoint is behind a tunnel."""
-    if not _are_tunnels(access):
+    if not _are_tunnels(place):
         return
     for key, reason in _WITHOUT_TUNNELS.items():
         written = place.get(key)

@@ -76,6 +76,29 @@ def test_every_use_of_a_certificate_has_one_entry() -> None:
     assert "secret" not in str(found)
 
 
+def test_a_listener_that_dials_has_a_client_certificate_and_the_hubs_authorities() -> None:
+    client = CA.issue(user("edge"), NO_AUTHORITY, CLIENT, valid=(-1, 20))
+    tls = model.DialTLS(ca=pem(CA.pem), certificate=pem(client.pem), key=pem(b"secret"))
+    dials = [
+        model.Dial(tunnel="site-a", urls=("https://hub.example:443",), tls=each)
+        for each in (tls, model.DialTLS(ca=pem(CA.pem)))
+    ]
+    hub, other = (
+        model.ListenerConfig(name=name, dial=dial, protocols=(model.HTTPProtocol.HTTP1,))
+        for name, dial in zip(("hub", "other"), dials, strict=True)
+    )
+    trusting = model.Authentication(
+        name="hubs", request_header=model.RequestHeader(listeners=("hub",), hub_user="mcproxy-hub")
+    )
+    config = model.Config(listeners=(hub, other), authentication=(trusting,))
+    found = of_certificates(expiries_of(config, NOW), NOW)
+    assert [(each["kind"], each["name"], each["daysLeft"]) for each in found] == [
+        ("client", "hub/dial", 20.0),
+        ("cluster", "hub/dial", 3650.0),
+        ("cluster", "other/dial", 3650.0),
+    ]
+
+
 def test_a_chain_ends_with_the_first_of_its_certificates() -> None:
     between = CA.issue(user("between"), valid=(-1, 5))
     leaf = between.issue(user("leaf"), NO_AUTHORITY, SERVER, valid=(-1, 90))
