@@ -77,10 +77,12 @@ class TunnelServer:
             if connection is not None:
                 hub.open_control(connection, opener, instance)
             return
-        awaited = hub.redeem(name, ticket)
+        redeemed = await hub.redeem(name, ticket)
         connection = self._switch(request)
         if connection is not None:
-            hub.open_data(awaited, connection, opener)
+            hub.open_data(redeemed, connection, opener)
+        else:
+            hub.abandon(redeemed)
 
     def _switch(self, request: Request) -> TurnedConnection | None:
         """Respond with 101, and return the connection; None if the edge has disconnected meanwhile."""

@@ -9,6 +9,7 @@ One object lives as long as the process, over all reloads.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -28,12 +29,14 @@ from mcproxy.net.causes import Cause, CauseCode
 from mcproxy.net.connect_errors import ConnectError, ConnectFailed, ConnectTimeout
 from mcproxy.observe.metrics.families import TUNNEL_DIAL_DURATION, TUNNEL_DIALS, TUNNELS_REFUSED
 from mcproxy.tunnels import protocol
+from mcproxy.tunnels.byte_relay import passed_on, relay
 from mcproxy.tunnels.tunnel_state import TunnelState
 
 if TYPE_CHECKING:
     from mcproxy.net.socket_stream import SocketStream
     from mcproxy.observe.metrics.metrics import Metrics
     from mcproxy.tunnels.control_connection import ControlConnection
+    from mcproxy.tunnels.other_processes import OtherProcesses
     from mcproxy.tunnels.turned import TurnedConnection
 
 log = Logger(__name__)
@@ -78,15 +81,35 @@ class Awaited:
     def __init__(self, tunnel: str, alpn: bytes) -> None:
         self.tunnel = tunnel
         self.alpn = alpn
-        self.arrived: Deferred[tuple[TurnedConnection, Opener]] = Deferred()
+        self.arrived: Deferred[TurnedConnection] = Deferred()
+
+
+class PassedOn:
+    """A dial of another process, which has accepted the ticket; `end`: this process's end of a socket pair."""
+
+    __slots__ = ("end",)
+
+    def __init__(self, end: socket.socket) -> None:
+        self.end = end
+
+
+Redeemed = Awaited | PassedOn
 
 
 class TunnelHub:
     """All tunnels of a process."""
 
-    def __init__(self, clock: IReactorTime, deadlines: Deadlines, metrics: Metrics, process: str = "hub") -> None:
-        """`process`: the name of this process in tickets."""
+    def __init__(
+        self,
+        clock: IReactorTime,
+        deadlines: Deadlines,
+        metrics: Metrics,
+        process: str = "hub",
+        others: OtherProcesses | None = None,
+    ) -> None:
+        """`process`: the name of this process in tickets. `others`: None if there are no other processes."""
         self._clock = clock
+        self._others = others
         self.deadlines = deadlines
         self._counts = metrics.counts
         self._process = process
@@ -114,7 +137,8 @@ class TunnelHub:
         """Return the state of a tunnel."""
         found = self._states.get(name)
         if found is None:
-            found = self._states[name] = TunnelState(name, self._clock, self.deadlines, self._begun_at)
+            publish = None if self._others is None else self._others.publish
+            found = self._states[name] = TunnelState(name, self._clock, self.deadlines, self._begun_at, publish)
         return found
 
     @property
@@ -140,23 +164,30 @@ class TunnelHub:
         """
         if self._draining:
             raise TunnelRefused(503, "the hub is stopping", "stopping")
-        state = self.state(name)
-        others = state.other_instances(instance)
-        for control in others:
-            if await self._answers(control):
-                if self._once.allows(("taken", name), self._clock.seconds()):
-                    log.warn(
-                        "two edges want the same tunnel; the first one keeps it",
-                        event="tunnel_name_taken",
-                        tunnel=name,
-                        peer=control.peer,
-                        client=peer,
-                        todo="give each edge daemon a tunnel of its own (listeners[].dial.tunnel)",
-                    )
-                raise TunnelRefused(409, f'another edge has the tunnel "{name}", and it answers', "name_taken")
-            control.abort("it does not answer, and another edge replaces it")
-        if len(state.controls) >= protocol.MAX_CONTROLS:
+        here, others = instance.decode(), self._others
+        taken = await self.prove(name, here)
+        if not taken and others is not None and any(each != here for each in others.instances(name)):
+            taken = await others.prove(name, here)
+        if taken:
+            if self._once.allows(("taken", name), self._clock.seconds()):
+                log.warn(
+                    "two edges want the same tunnel; the first one keeps it",
+                    event="tunnel_name_taken",
+                    tunnel=name,
+                    client=peer,
+                    todo="give each edge daemon a tunnel of its own (listeners[].dial.tunnel)",
+                )
+            raise TunnelRefused(409, f'another edge has the tunnel "{name}", and it answers', "name_taken")
+        if len(self.state(name).controls) >= protocol.MAX_CONTROLS:
             raise TunnelRefused(429, f"the tunnel has {protocol.MAX_CONTROLS} control connections", "controls")
+
+    async def prove(self, name: str, instance: str) -> bool:
+        """Whether an edge of another instance answers here on its control connection; ends those that do not."""
+        for control in self.state(name).other_instances(instance.encode()):
+            if await self._answers(control):
+                return True
+            control.abort("it does not answer, and another edge replaces it")
+        return False
 
     async def _answers(self, control: ControlConnection) -> bool:
         """Whether the peer of a control connection sends a byte within some seconds."""
@@ -176,20 +207,71 @@ class TunnelHub:
         self._keep(connection, opener)
         self.state(opener.tunnel).add(connection, instance, opener.peer)
 
-    def redeem(self, name: str, ticket: bytes) -> Awaited:
-        """Return the dial that a ticket belongs to; each ticket is valid once. Raises TunnelRefused."""
-        awaited = self._awaited.get(ticket.decode("latin-1"))
+    async def redeem(self, name: str, ticket: bytes) -> Redeemed:
+        """Return the dial that a ticket belongs to, in this process or another; each ticket is valid once.
+
+        Raises TunnelRefused.
+        """
+        try:
+            process = protocol.process_of(ticket)
+        except ValueError as error:
+            raise TunnelRefused(403, str(error), "ticket") from None
+        text = ticket.decode("ascii")
+        if process != self._process and self._others is not None:
+            ours, theirs = socket.socketpair()
+            try:
+                with theirs:
+                    if await self._others.pass_on(process, name, text, theirs):
+                        ours.setblocking(False)
+                        return PassedOn(ours)
+            except BaseException:
+                ours.close()
+                raise
+            ours.close()
+        elif (awaited := self._take(name, text)) is not None:
+            return awaited
+        raise TunnelRefused(403, "the ticket is not valid: it is late, used, or of another tunnel", "ticket")
+
+    def _take(self, name: str, ticket: str) -> Awaited | None:
+        awaited = self._awaited.get(ticket)
         if awaited is None or awaited.tunnel != name or awaited.arrived.called:
-            raise TunnelRefused(403, "the ticket is not valid: it is late, used, or of another tunnel", "ticket")
-        del self._awaited[ticket.decode("latin-1")]
+            return None
+        del self._awaited[ticket]
         return awaited
 
-    def open_data(self, awaited: Awaited, connection: TurnedConnection, opener: Opener) -> None:
+    def open_data(self, redeemed: Redeemed, connection: TurnedConnection, opener: Opener) -> None:
         """Use a connection, after its 101, for the dial that has waited for it."""
-        if awaited.arrived.called:
+        self._keep(connection, opener)
+        if isinstance(redeemed, PassedOn):
+            relay(connection, redeemed.end, H2)
+        elif redeemed.arrived.called:
             connection.abort()
         else:
-            awaited.arrived.callback((connection, opener))
+            redeemed.arrived.callback(connection)
+
+    def abandon(self, redeemed: Redeemed) -> None:
+        """Give up a dial, because its edge has disconnected before the 101."""
+        if isinstance(redeemed, PassedOn):
+            redeemed.end.close()
+        elif not redeemed.arrived.called:
+            redeemed.arrived.errback(ConnectFailed("the edge has closed the connection at once"))
+
+    def arrive(self, name: str, ticket: str, end: socket.socket) -> bool:
+        """Take a connection that another process has accepted; return whether its ticket is valid here."""
+        awaited = self._take(name, ticket)
+        if awaited is None:
+            end.close()
+            return False
+        end.setblocking(False)
+        awaited.arrived.callback(passed_on(self._clock, end))
+        return True
+
+    async def dial_for_other(self, name: str, ticket: str, alpn: bytes) -> None:
+        """Ask the edge to dial, for another process. Raises ConnectFailed."""
+        control = self.state(name).pick()
+        if control is None:
+            raise ConnectFailed(Cause(self.state(name).cause, CauseCode.NO_TUNNEL))
+        await control.post(protocol.DIAL, protocol.DialRequest(ticket, alpn).encode())
 
     def refused(self, name: str, refusal: TunnelRefused, user: str, peer: str) -> None:
         """Count and log a refused connection."""
@@ -215,9 +297,7 @@ class TunnelHub:
             self._checks.start(_CHECK_INTERVAL, now=False)
 
     def _closed(self, stream: SocketStream) -> None:
-        opener = self._open.pop(stream, None)
-        if opener is not None and opener.tunnel in self._states:
-            self._states[opener.tunnel].connection_closed(stream)
+        self._open.pop(stream, None)
 
     # -- authentication of open connections ---------------------------------------------------------------------
 
@@ -287,32 +367,38 @@ class TunnelHub:
 
     async def _connect(self, name: str, engine: IProtocol, alpn: bytes) -> None:
         state = self.state(name)
-        control = state.pick()
-        if control is None:
-            control = await state.expected()
+        if not state.is_up:
+            await state.expected()
         limit = self._config[name].max_connections if name in self._config else 0
         if state.connections >= limit:
             raise ConnectFailed(f"tunnel {name} has {limit} connections (maxConnections)")
         awaited = Awaited(name, alpn)
         ticket = protocol.new_ticket(self._process)
         self._awaited[ticket] = awaited
-        asking = Deferred.fromCoroutine(control.post(protocol.DIAL, protocol.DialRequest(ticket, alpn).encode()))
+        asking = Deferred.fromCoroutine(self._ask(state, ticket, alpn))
         asking.addErrback(_unless_arrived, awaited)
         state.dialling += 1
         try:
-            connection, opener = await awaited.arrived
+            connection = await awaited.arrived
         except BaseException:
             asking.cancel()
             raise
         finally:
             state.dialling -= 1
             self._awaited.pop(ticket, None)
-        self._keep(connection, opener)
-        state.opened(connection.stream, alpn)
+        stream = connection.stream
+        state.opened(stream, alpn)
+        stream.call_when_closed(lambda: state.connection_closed(stream))
         connection.attach(engine, alpn)
-        http2: Any = connection.stream.protocol
+        http2: Any = stream.protocol
         if isinstance(http2, H2ClientConnection):
             http2.keep_alive(protocol.HUB_KEEP_ALIVE, protocol.ANSWER_SECONDS)
+
+    async def _ask(self, state: TunnelState, ticket: str, alpn: bytes) -> None:
+        if state.controls or self._others is None:
+            await self.dial_for_other(state.name, ticket, alpn)
+        else:
+            await self._others.dial(state.name, ticket, alpn)
 
     # -- the end ------------------------------------------------------------------------------------------------
 
