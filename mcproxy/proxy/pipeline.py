@@ -163,7 +163,7 @@ class Pipeline:
             if cluster is None:
                 if server.tunnels is not None:
                     step = _FORWARDING
-                    await self._answered(request, server.tunnels.serve(request, target))
+                    await server.tunnels.serve(request, target)
                     return
                 step = _AGGREGATE
                 await self._aggregate(request, server, info, target)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from twisted.logger import Logger
+from twisted.internet.defer import Deferred
 
 from mcproxy.kube.status import StatusError, retry_after
+from mcproxy.proxy.filters import while_connected
 from mcproxy.requests.coroutines import settled
 from mcproxy.tunnels import protocol
 from mcproxy.tunnels.hub import Opener, TunnelHub, TunnelRefused
@@ -20,8 +21,6 @@ from mcproxy.tunnels.turned import TurnedConnection
 if TYPE_CHECKING:
     from mcproxy.proxy.request import Request
     from mcproxy.proxy.routes import VirtualServer
-
-log = Logger(__name__)
 
 _RETRY_AFTER = 5  # seconds, in refusals that another attempt may not get
 _PATH = protocol.PATH.encode()
@@ -72,12 +71,12 @@ class TunnelServer:
             raise TunnelRefused(400, f"{protocol.INSTANCE} is not 32 hexadecimal digits", "malformed")
         opener = self._opener(request, name, user)
         if ticket is None:
-            await hub.claim(name, instance, opener.peer)
+            await while_connected(request, Deferred.fromCoroutine(hub.claim(name, instance, opener.peer)))
             connection = self._switch(request)
             if connection is not None:
                 hub.open_control(connection, opener, instance)
             return
-        redeemed = await hub.redeem(name, ticket)
+        redeemed = await while_connected(request, Deferred.fromCoroutine(hub.redeem(name, ticket)))
         connection = self._switch(request)
         if connection is not None:
             hub.open_data(redeemed, connection, opener)

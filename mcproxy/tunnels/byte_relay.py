@@ -19,7 +19,7 @@ from mcproxy.tunnels.turned import TurnedConnection
 
 
 @implementer(IProtocol, IHalfCloseableProtocol, IPushProducer)
-class _RelayEnd:
+class RelayEnd:
     """One end of a relay (`http.tunnel.TunnelEnd`)."""
 
     transport: Transport
@@ -61,10 +61,14 @@ class _RelayEnd:
     def stopProducing(self) -> None:
         """Do nothing: connectionLost follows."""
 
+    def retire(self) -> None:
+        """Close this end, and so the other one."""
+        self.side.close(clean=True)
+
 
 def relay(connection: TurnedConnection, end: socket.socket, alpn: bytes) -> None:
     """Copy both directions between a connection and this process's end of a socket pair."""
-    inner, outer = _RelayEnd(), _RelayEnd()
+    inner, outer = RelayEnd(), RelayEnd()
     stream = PlainStream(connection.stream.reactor, end, "")
     stream.attach(inner)
     connection.attach(outer, alpn)

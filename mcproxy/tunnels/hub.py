@@ -22,6 +22,7 @@ from twisted.python.failure import Failure
 
 from mcproxy.config import model
 from mcproxy.http.deadlines import Deadlines
+from mcproxy.http.h1.h1_client import H1ClientConnection
 from mcproxy.http.h2.h2_client import H2ClientConnection
 from mcproxy.log_once import LogOnce
 from mcproxy.net.alpn import H2, HTTP1_1
@@ -29,7 +30,7 @@ from mcproxy.net.causes import Cause, CauseCode
 from mcproxy.net.connect_errors import ConnectError, ConnectFailed, ConnectTimeout
 from mcproxy.observe.metrics.families import TUNNEL_DIAL_DURATION, TUNNEL_DIALS, TUNNELS_REFUSED
 from mcproxy.tunnels import protocol
-from mcproxy.tunnels.byte_relay import passed_on, relay
+from mcproxy.tunnels.byte_relay import RelayEnd, passed_on, relay
 from mcproxy.tunnels.tunnel_state import TunnelState
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ _PROOF_SECONDS: Final = 5.0
 """Seconds in which an earlier edge has to answer, when another one wants the name of its tunnel."""
 _PROOF_STEP: Final = 0.1
 _DRAIN_WITHIN: Final = 10.0
-"""Seconds over which edges replace their control connections."""
+"""Greatest time over which edges replace their control connections (seconds)."""
+_DRAINS_PER_SECOND: Final = 50.0
 
 
 class TunnelRefused(Exception):
@@ -268,10 +270,20 @@ class TunnelHub:
 
     async def dial_for_other(self, name: str, ticket: str, alpn: bytes) -> None:
         """Ask the edge to dial, for another process. Raises ConnectFailed."""
-        control = self.state(name).pick()
-        if control is None:
-            raise ConnectFailed(Cause(self.state(name).cause, CauseCode.NO_TUNNEL))
-        await control.post(protocol.DIAL, protocol.DialRequest(ticket, alpn).encode())
+        state = self.state(name)
+        body = protocol.DialRequest(ticket, alpn).encode()
+        problem = ConnectFailed(Cause(state.cause, CauseCode.NO_TUNNEL))
+        for _ in range(len(state.controls)):
+            control = state.pick()
+            if control is None:
+                break
+            try:
+                await control.post(protocol.DIAL, body)
+            except ConnectFailed as failed:  # another process of the edge may dial
+                problem = failed
+            else:
+                return
+        raise problem
 
     def refused(self, name: str, refusal: TunnelRefused, user: str, peer: str) -> None:
         """Count and log a refused connection."""
@@ -410,7 +422,8 @@ class TunnelHub:
         if listeners is None:
             self._draining = True
         streams = {stream for stream, opener in self._open.items() if listeners is None or opener.listener in listeners}
-        body = protocol.DrainRequest(_DRAIN_WITHIN).encode()
+        within = min(_DRAIN_WITHIN, len(streams) / _DRAINS_PER_SECOND)
+        body = protocol.DrainRequest(within).encode()
         for state in self._states.values():
             for control in state.controls:
                 if control.engine.transport in streams:
@@ -426,8 +439,9 @@ class TunnelHub:
         for state in self._states.values():
             state.close("the hub has stopped")
         for stream in list(self._open):
-            stream.loseConnection()
-            stream.abortConnection()
+            engine: Any = stream.protocol
+            if isinstance(engine, H1ClientConnection | H2ClientConnection | RelayEnd):
+                engine.retire()
 
 
 def _drain_failed(failure: Failure) -> None:
