@@ -75,7 +75,8 @@ class _Outer(Protocol):
         transport.pauseProducing()
         inner = _Inner(self)
         endpoint = HostnameEndpoint(self.passage.reactor, "127.0.0.1", self.passage.target)
-        connectProtocol(endpoint, inner).addCallbacks(lambda _: None, lambda _: self.abort())
+        connecting: Any = connectProtocol(endpoint, inner)  # type: ignore[no-untyped-call]
+        connecting.addCallbacks(lambda _: None, lambda _: self.abort())
 
     def dataReceived(self, data: bytes) -> None:
         if self.inner is not None and self.inner.transport is not None:

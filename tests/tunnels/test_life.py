@@ -9,7 +9,7 @@ import pytest_twisted  # type: ignore[import-untyped]
 
 from mcproxy.config import model
 from mcproxy.net.alpn import H2
-from mcproxy.tunnels import hub, hub_link, protocol
+from mcproxy.tunnels import backoff, hub, protocol
 from tests.proxy.harness import OK, Harness, always
 from tests.support.logged import captured_logs
 from tests.tunnels.site import Passage, TunnelSite
@@ -18,7 +18,7 @@ from tests.tunnels.site import Passage, TunnelSite
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attempts and proofs are not waited for as long as in life."""
-    monkeypatch.setattr(hub_link.Backoff, "after_failure", lambda self, retry_after=0.0: 0.05)
+    monkeypatch.setattr(backoff.Backoff, "after_failure", lambda self, retry_after=0.0: 0.05)
     monkeypatch.setattr(hub, "_PROOF_SECONDS", 0.3)
 
 
