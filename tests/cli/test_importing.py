@@ -141,7 +141,7 @@ def test_the_password_of_an_http_proxy_becomes_a_file(tmp_path: Path, capsys: py
     assert clusters["empty"].kubeconfig is not None  # an empty password can only be there
     said = capsys.readouterr().err
     assert "context empty: cluster.proxy-url: the kubeconfig is referred to, not copied" in said
-    assert "context socks: left out: clusters[3].cluster.proxy-url: is a proxy of the kind socks5" in said
+    assert "context socks: clusters[3].cluster.proxy-url: left out: is a proxy of the kind socks5" in said
     for text in (said, (tmp_path / "c.yaml").read_text()):
         assert "secret" not in text.replace("--secrets", "")
 
