@@ -55,6 +55,16 @@ class Dialer:
         """The links in the order of the configuration."""
         return [self._links[url] for url in self._dial.urls if url in self._links]
 
+    @property
+    def tunnel(self) -> str:
+        """The name of the tunnel."""
+        return self._dial.tunnel
+
+    @property
+    def connected(self) -> bool:
+        """Whether a hub is connected, by a link in force or the one that it replaces."""
+        return any(link.is_up or (link.replaced is not None and link.replaced.is_up) for link in self.links)
+
     def configure(self, dial: model.Dial) -> None:
         """Follow a configuration: links to other hubs, and new connections with other settings.
 

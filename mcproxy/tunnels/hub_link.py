@@ -125,6 +125,11 @@ class HubLink:
         """The number of data connections."""
         return len(self._data)
 
+    @property
+    def rtt(self) -> float:
+        """The round trip of a PING on the control connection (seconds); 0: unknown."""
+        return 0.0 if self._current is None else self._current.rtt
+
     def start(self) -> None:
         """Begin to dial."""
         self._running = Deferred.fromCoroutine(self._run())
@@ -188,6 +193,7 @@ class HubLink:
         stream.call_when_closed(lambda: self._control_closed(control))
         connection.attach(control, H2)
         control.keep_alive(self.dial_config.keep_alive, protocol.ANSWER_SECONDS)
+        control.ask_peer()  # so that the round trip is known soon
         return control
 
     def _control_closed(self, control: H2ServerConnection) -> None:
