@@ -37,7 +37,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "status",
         help="show what the running daemon is and does",
         description="Show what the running daemon is and does: what is wrong, the last reload, and as tables its "
-        "endpoints, servers, listeners, limits, API services, aggregates, services, certificates and processes; "
+        "endpoints, tunnels, servers, listeners, limits, API services, aggregates, services, certificates and processes; "
         "several processes as one.",
         epilog="exit status:\n"
         "  0  all is well\n"

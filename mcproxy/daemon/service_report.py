@@ -122,15 +122,14 @@ def of_listener(live: LiveListener) -> Figures:
     `address` is the bound address of the socket, which can differ for port 0 and for sockets of systemd. A listener
     that dials has none; `tunnel_status` has its control connections.
     """
-    counts, dials = live.factory.counts(), isinstance(live.socket, Dialer)
-    connected = sum(connections for connections, _ in counts.values())
+    counts = live.factory.counts()
     return {
         "name": live.config.name,
         "bind": live.config.address,
         "address": None if live.bound is None else str(live.bound),
         "serves": str(live.config.serves),
         "accepting": live.socket.accepting,
-        "handshakes": 0 if dials else max(0, live.socket.connections - connected),
+        "handshakes": live.socket.handshakes,
         **by_version([counts]),
         "protection": dict(live.factory.protection),
         "limits": {"connections": live.config.limits.connections},

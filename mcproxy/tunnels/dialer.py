@@ -131,6 +131,11 @@ class Dialer:
         """The number of open connections."""
         return len(self._streams)
 
+    @property
+    def handshakes(self) -> int:
+        """None: a connection is counted when the hub has accepted it."""
+        return 0
+
     def __iter__(self) -> Iterator[SocketStream]:
         return iter(tuple(self._streams))
 
