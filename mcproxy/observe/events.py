@@ -593,8 +593,8 @@ EVENTS: Mapping[str, LogEvent] = {
     ),
     "tunnel_dial_failed": LogEvent(
         "warn",
-        "At the edge: a hub cannot be dialled, and is dialled again. At the hub: an edge that is connected could not open"
-        " a connection for requests.",
+        "At the edge: a hub cannot be dialled, and is dialled again. At the hub: an edge that is connected could not "
+        "open a connection for requests.",
         "See `cause` and `todo`. At the hub, `cause` is what the edge reports; a firewall or HTTP proxy may limit its "
         "connections.",
         todo_in_line=True,

@@ -46,7 +46,13 @@ class StatusProblem(NamedTuple):
 def problems(status: Status) -> list[StatusProblem]:
     """Return the problems, first those that affect clients."""
     found = [*_of_daemon(status), *_of_listeners(status), *_of_clusters(status), *_of_aggregates(status)]
-    found += [*_of_tunnels(status), *_of_api_services(status), *_of_ingresses(status), *_of_services(status), *_of_exports(status)]
+    found += [
+        *_of_tunnels(status),
+        *_of_api_services(status),
+        *_of_ingresses(status),
+        *_of_services(status),
+        *_of_exports(status),
+    ]
     found += [*_of_certificates(status), *_of_limits(status), *_of_refusals(status)]
     found += [*_of_logs(status), *_of_processes(status)]
     return sorted(found, key=lambda problem: (not problem.severe, not problem.broken))

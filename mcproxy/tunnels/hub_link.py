@@ -103,7 +103,7 @@ class HubLink:
         self._stopped = False
         self._running: Deferred[None] | None = None
         self._wake: Deferred[None] | None = None
-        cluster = _cluster(url, dial)
+        cluster = hub_cluster(url, dial)
         endpoint = cluster.endpoints[0]
         source = context.credential_source(cluster)
         tls = EndpointTLS(context.contexts, cluster.tls, endpoint.host, lambda: source.certificate)
@@ -347,7 +347,7 @@ async def _refusal(response: ControlStream) -> _Refused:
     return _Refused(status, cause, float(retry_after) if retry_after.isdigit() and len(retry_after) < 6 else 0.0)
 
 
-def _cluster(url: str, dial: model.Dial) -> model.ClusterConfig:
+def hub_cluster(url: str, dial: model.Dial) -> model.ClusterConfig:
     """Return the hub as a cluster entry, so that its TLS, credential and proxy are those of clusters."""
     return model.ClusterConfig(
         name=f"hub of tunnel {dial.tunnel}",

@@ -61,7 +61,7 @@ def of_edge(listener: str, dialer: Dialer, counts: Counts, wall: float, now: flo
 
 
 def _of_link(link: HubLink, wall: float, now: float) -> Figures:
-    """Return the figures of a link. A link that replaces a former one (new settings) is connected as long as that is."""
+    """Return the figures of a link; until a link with new settings is up, the state is that of the former one."""
     former = link.replaced
     shown = former if former is not None and former.is_up and not link.is_up else link
     return {
