@@ -131,6 +131,7 @@ class SingleProcessService:
             services=self._services,
             availability=self._availability,
             rights_check=self._rights_check,
+            tunnels=self._tunnels,
         )
 
     def _admin_parts(self, source: AdminSource) -> AdminParts:

@@ -66,9 +66,11 @@ class TunnelServer:
         if head.upgrade is None or head.upgrade.lower() != protocol.UPGRADE or head.method != b"GET":
             token = protocol.UPGRADE.decode()
             raise TunnelRefused(400, f"a tunnel is opened by GET over HTTP/1.1 with Upgrade: {token}", "malformed")
-        instance, ticket = head.header(_INSTANCE) or b"", head.header(_TICKET)
-        if not protocol.is_instance(instance):
-            raise TunnelRefused(400, f"{protocol.INSTANCE} is not 32 hexadecimal digits", "malformed")
+        instance, ticket = head.header(_INSTANCE), head.header(_TICKET)
+        if instance is None and ticket is None:  # `check --connect`, which opens no tunnel
+            raise StatusError(400, protocol.NO_INSTANCE, details={})
+        if instance is None or not protocol.is_instance(instance):
+            raise TunnelRefused(400, protocol.NO_INSTANCE, "malformed")
         opener = self._opener(request, name, user)
         if ticket is None:
             await while_connected(request, Deferred.fromCoroutine(hub.claim(name, instance, opener.peer)))

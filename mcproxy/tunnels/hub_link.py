@@ -103,7 +103,7 @@ class HubLink:
         self._stopped = False
         self._running: Deferred[None] | None = None
         self._wake: Deferred[None] | None = None
-        cluster = _cluster(url, dial)
+        cluster = hub_cluster(url, dial)
         endpoint = cluster.endpoints[0]
         source = context.credential_source(cluster)
         tls = EndpointTLS(context.contexts, cluster.tls, endpoint.host, lambda: source.certificate)
@@ -124,6 +124,11 @@ class HubLink:
     def connections(self) -> int:
         """The number of data connections."""
         return len(self._data)
+
+    @property
+    def rtt(self) -> float:
+        """The round trip of a PING on the control connection (seconds); 0: unknown."""
+        return 0.0 if self._current is None else self._current.rtt
 
     def start(self) -> None:
         """Begin to dial."""
@@ -188,6 +193,7 @@ class HubLink:
         stream.call_when_closed(lambda: self._control_closed(control))
         connection.attach(control, H2)
         control.keep_alive(self.dial_config.keep_alive, protocol.ANSWER_SECONDS)
+        control.ask_peer()  # so that the round trip is known soon
         return control
 
     def _control_closed(self, control: H2ServerConnection) -> None:
@@ -341,7 +347,7 @@ async def _refusal(response: ControlStream) -> _Refused:
     return _Refused(status, cause, float(retry_after) if retry_after.isdigit() and len(retry_after) < 6 else 0.0)
 
 
-def _cluster(url: str, dial: model.Dial) -> model.ClusterConfig:
+def hub_cluster(url: str, dial: model.Dial) -> model.ClusterConfig:
     """Return the hub as a cluster entry, so that its TLS, credential and proxy are those of clusters."""
     return model.ClusterConfig(
         name=f"hub of tunnel {dial.tunnel}",

@@ -93,6 +93,11 @@ class TunnelState:
         return f"no tunnel {self.name} is connected since {since}" + (f": {self._cause}" if self._cause else "")
 
     @property
+    def loss(self) -> str:
+        """Why the last control connection ended; "" if there was none yet."""
+        return self._cause
+
+    @property
     def connections(self) -> int:
         """The number of data connections, open or being dialled."""
         return len(self._connections) + self.dialling

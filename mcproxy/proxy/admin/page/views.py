@@ -23,6 +23,7 @@ from mcproxy.observe.tables.services import (
 )
 from mcproxy.observe.tables.table import At, Column, Entry, Table, entries_of
 from mcproxy.observe.tables.traffic import CLUSTERS, ENDPOINTS, LISTENERS, REFUSALS, SERVERS, endpoint_counts, senders
+from mcproxy.observe.tables.tunnels import TUNNELS
 from mcproxy.proxy.admin.page import markup
 from mcproxy.proxy.admin.page.markup import EMPTY, Content, Markup, breakable, join, tag
 from mcproxy.proxy.admin.page.page_table import BAD, GOOD, SIZE, WARN, PageTable, mark, when
@@ -343,6 +344,7 @@ VIEWS = (
     ),
     PageView("clusters", "Clusters", (_section(CLUSTERS),), _has("clusters")),
     PageView("endpoints", "Endpoints", (_section(ENDPOINTS),), _has("clusters")),
+    PageView("tunnels", "Tunnels", (_section(TUNNELS),), _has("tunnels")),
     PageView("servers", "Servers", (_section(SERVERS), _section(LISTENERS))),
     PageView(
         "traffic",
