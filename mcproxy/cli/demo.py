@@ -1,7 +1,7 @@
 """`mcproxy demo`: runs two simulated clusters, an API server and a proxy in front of them, until Ctrl-C.
 
-Each of the four is a separate process, as is a Redis if redis-server is installed. The command starts them, waits for
-a signal or the end of one of them, and stops them.
+Each of the four is a separate process, as is a Redis if redis-server is installed, and with --tunnel the edge of west.
+The command starts them, waits for a signal or the end of one of them, and stops them.
 """
 
 from __future__ import annotations
@@ -9,28 +9,24 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
-import http.client
 import importlib.util
 import os
 import select
 import shutil
 import signal
 import socket
-import ssl
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from mcproxy.cli import FAILED, OK, demo_files, demo_redis
+from mcproxy.cli import FAILED, OK, demo_files, demo_redis, demo_tunnel
+from mcproxy.cli.demo_daemon import HOST, PATIENCE, STOP_PATIENCE, Proxy, last_lines
 from mcproxy.cli.demo_directory import DemoDirectory, DemoError, open_directory
 from mcproxy.cli.progress import Progress, progress
 from mcproxy.config.model import AUTO, MAX_WORKERS
-from mcproxy.daemon import interpreter
 from mcproxy.extras import INSTALL_EXTRAS
 
 if TYPE_CHECKING:
@@ -38,11 +34,6 @@ if TYPE_CHECKING:
 
     from kubesim.server.serve import ForkedCluster
 
-HOST = "127.0.0.1"
-PATIENCE = 60.0
-"""Seconds within which a process must start. On an idle machine it takes less than one, under load many."""
-STOP_PATIENCE = 5.0
-"""Seconds within which a process must end; otherwise it is killed."""
 SERVER_OPTIONS = ("--http2", "--drain-seconds", "0.5", "--starting-seconds", "0")
 CLUSTER_OPTIONS = ("--live", *SERVER_OPTIONS)
 METRICS = "/apis/metrics.k8s.io/v1beta1/nodes"
@@ -62,7 +53,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="start two simulated clusters and a proxy in front of them",
         description="Start two simulated clusters, a separate API server and a proxy in front of them, print a "
         "kubeconfig and commands to try, and run until Ctrl-C, which leaves nothing behind.",
-        epilog="examples:\n  mcproxy demo\n  mcproxy demo --dir demo --workers 2",
+        epilog="examples:\n  mcproxy demo\n  mcproxy demo --dir demo --workers 2\n  mcproxy demo --tunnel",
     )
     parser.add_argument(
         "--dir",
@@ -79,6 +70,11 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="N",
         type=_workers,
         help="how many processes the proxy has, or Auto for one on each core (default: 1)",
+    )
+    parser.add_argument(
+        "--tunnel",
+        action="store_true",
+        help="put the cluster west behind a tunnel: an edge daemon beside it dials the proxy",
     )
 
 
@@ -111,8 +107,9 @@ def run(args: argparse.Namespace) -> int:
                 _hold_port(args.port, held)
             with _directory(args.dir) as directory:
                 _refuse_workers_of_edited_file(directory, args.workers)
+                tunnel = _has_tunnel(directory, wanted=args.tunnel)
                 ports = _ports(directory, args.port, held)
-                _run(directory, ports, args.workers or "1", kept=args.dir is not None)
+                _run(directory, ports, args.workers or "1", kept=args.dir is not None, tunnel=tunnel)
     except DemoError as error:
         print(f"mcproxy demo: {error}", file=sys.stderr)
         return FAILED
@@ -181,7 +178,7 @@ def _directory(wanted: Path | None) -> Iterator[DemoDirectory]:
 
 def _edited(directory: DemoDirectory) -> list[Path]:
     """Return the files that the user has edited, which are kept."""
-    names = (demo_files.CONFIG_FILE, demo_files.KUBECONFIG_FILE)
+    names = (demo_files.CONFIG_FILE, demo_files.KUBECONFIG_FILE, demo_tunnel.CONFIG_FILE)
     return [directory.path / name for name in names if directory.edited(name)]
 
 
@@ -227,7 +224,25 @@ def _refuse_workers_of_edited_file(directory: DemoDirectory, workers: str | None
         )
 
 
-def _run(directory: DemoDirectory, ports: dict[str, int], workers: str, *, kept: bool) -> None:
+def _has_tunnel(directory: DemoDirectory, *, wanted: bool) -> bool:
+    """Return whether west is behind a tunnel: as wanted, or as in an edited file. Raises DemoError if they differ.
+
+    The edge's file of an earlier run with a tunnel is removed if it is not needed, unless it was edited.
+    """
+    edge = directory.path / demo_tunnel.CONFIG_FILE
+    if not directory.edited(demo_files.CONFIG_FILE):
+        if not wanted and not directory.edited(demo_tunnel.CONFIG_FILE):
+            edge.unlink(missing_ok=True)
+        return wanted
+    if wanted and not edge.exists():
+        raise DemoError(
+            f"{directory.path / demo_files.CONFIG_FILE} was edited and is kept, and is of a demo without a tunnel: "
+            "leave out --tunnel, or remove the file to have it generated again"
+        )
+    return edge.exists()
+
+
+def _run(directory: DemoDirectory, ports: dict[str, int], workers: str, *, kept: bool, tunnel: bool) -> None:
     """Start the processes, print the greeting, wait for a signal (Stopped). Raises DemoError if a process ends."""
     path = directory.path
     edited = _edited(directory)
@@ -235,6 +250,7 @@ def _run(directory: DemoDirectory, ports: dict[str, int], workers: str, *, kept:
     with contextlib.ExitStack() as parts:
         proxy = Proxy(path)  # it imports the daemon while this process imports the simulated cluster
         parts.callback(proxy.stop)
+        edge = Proxy(path, demo_tunnel.LOG_FILE) if tunnel else None
         if redis:
             parts.callback(demo_redis.Redis(path).stop, STOP_PATIENCE)
         from kubesim.server import serve
@@ -251,11 +267,13 @@ def _run(directory: DemoDirectory, ports: dict[str, int], workers: str, *, kept:
         clusters.append(serve.ForkedCluster(name, path / name, options, parent_pipe))
         parts.callback(_stop_clusters, clusters)
         parts.callback(proxy.stop)  # the proxy stops before the clusters, because it would log their end
+        if edge is not None:
+            parts.callback(edge.stop)  # and before the proxy the edge
         for cluster in clusters:
             cluster.start()  # this forks, so it must come before progress starts its thread
         with progress("starting the simulated clusters") as shown:
-            _make_ready(directory, ports, workers, proxy, clusters, redis=redis, shown=shown)
-        print(_greeting(path, ports, edited, kept=kept, redis=redis), flush=True)
+            _make_ready(directory, ports, workers, proxy, edge, clusters, redis=redis, shown=shown)
+        print(_greeting(path, ports, edited, kept=kept, redis=redis, tunnel=tunnel), flush=True)
         print("ready", flush=True)
         _watch(proxy, clusters)
 
@@ -271,18 +289,20 @@ def _make_ready(
     ports: dict[str, int],
     workers: str,
     proxy: Proxy,
+    edge: Proxy | None,
     clusters: list[ForkedCluster],
     *,
     redis: bool,
     shown: Progress,
 ) -> None:
-    """Write the files and give the proxy its file; return when proxy and clusters answer. Raises DemoError."""
+    """Write the files and give the daemons theirs; return when proxy and clusters answer. Raises DemoError."""
     from kubesim.server import serve
 
     path, port = directory.path, ports["proxy"]
     edited = _edited(directory)
-    demo_files.write_certificates(path)
-    directory.write(demo_files.KUBECONFIG_FILE, demo_files.kubeconfig(port))
+    tunnel = edge is not None
+    demo_files.write_certificates(path, tunnel=tunnel)
+    directory.write(demo_files.KUBECONFIG_FILE, demo_files.kubeconfig(port, tunnel=tunnel))
     try:
         for cluster in clusters:
             cluster.wait_ready(PATIENCE)
@@ -290,15 +310,21 @@ def _make_ready(
         raise DemoError(str(error)) from None
     directory.record({**ports, **{cluster.name: cluster.port for cluster in clusters}})
     directory.write(
-        demo_files.CONFIG_FILE, demo_files.config(path, ports, clusters[0].url, clusters[-1].url, workers, redis=redis)
+        demo_files.CONFIG_FILE,
+        demo_files.config(path, ports, clusters[0].url, clusters[-1].url, workers, redis=redis, tunnel=tunnel),
     )
+    if edge is not None:
+        program = demo_files.program()
+        directory.write(demo_tunnel.CONFIG_FILE, demo_tunnel.edge_config(path, port, clusters[1].url, program))
+        (path / demo_tunnel.PID_FILE).write_text(f"{edge.process.pid}\n")
+        edge.serve(path / demo_tunnel.CONFIG_FILE)
     shown.say("starting the proxy")
     proxy.serve(path / demo_files.CONFIG_FILE)
     own = path / demo_files.CONFIG_FILE not in edited
     asked = [("", f"/clusters/{name}/version") for name in demo_files.CLUSTERS]
     asked += [(demo_files.FLEET_NAME, METRICS), ("", EXPORTED)]
     try:
-        proxy.wait_ready(port, path / "ca.crt", asked if own else [("", "/")], only_200=own)
+        proxy.wait_ready(port, path / "ca.crt", asked if own else [("", "/")], only_200=own, edge=edge)
     except DemoError as error:
         if own:
             raise
@@ -313,80 +339,6 @@ def _stop_clusters(clusters: list[ForkedCluster]) -> None:
         cluster.stop(STOP_PATIENCE)
 
 
-class Proxy:
-    """The daemon (demo_proxy.py). In its own process group it gets no Ctrl-C, so that the demo stops it in order."""
-
-    def __init__(self, directory: Path) -> None:
-        self.log = directory / "mcproxy.log"
-        self._stopped = False
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                interpreter.command("mcproxy.cli.demo_proxy"),
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                process_group=0,
-            )
-
-    def serve(self, config: Path) -> None:
-        """Start the daemon with `config`."""
-        assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # wait_ready reports that the process has exited
-            self.process.stdin.write(bytes(config) + b"\n")
-            self.process.stdin.flush()
-
-    def wait_ready(self, port: int, ca: Path, asked: list[tuple[str, str]], *, only_200: bool = True) -> None:
-        """Wait until each path is answered with 200, or with any status without `only_200`. Raises DemoError.
-
-        `asked` has pairs of server name ("": the default server) and path.
-        """
-        context = ssl.create_default_context(cafile=str(ca))
-        deadline = time.monotonic() + PATIENCE
-        for server, path in asked:
-            while not _answers(port, context, server, path, only_200=only_200):
-                if self.process.poll() is not None:
-                    raise DemoError(f"the proxy did not start:\n{_last_lines(self.log)}")
-                if time.monotonic() > deadline:
-                    what = "with 200" if only_200 else f"on {HOST}:{port}"
-                    raise DemoError(f"the proxy does not answer {path} {what}:\n{_last_lines(self.log)}")
-                time.sleep(0.05)  # each attempt costs a handshake, on processors that the starting processes need
-
-    def stop(self) -> None:
-        """Send SIGTERM, and SIGKILL if it has not exited in time; kill remaining workers and wait for their exit."""
-        if self._stopped:
-            return
-        self._stopped = True
-        if self.process.poll() is None:
-            self.process.terminate()
-        try:
-            self.process.wait(STOP_PATIENCE)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        deadline = time.monotonic() + STOP_PATIENCE
-        with contextlib.suppress(ProcessLookupError):  # its process group has no process left
-            while time.monotonic() < deadline:  # limited, since without an init process the killed workers stay
-                os.killpg(self.process.pid, signal.SIGKILL)
-                time.sleep(0.01)
-        if self.process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):
-                self.process.stdin.close()
-
-
-def _answers(port: int, context: ssl.SSLContext, server: str, path: str, *, only_200: bool) -> bool:
-    connection = http.client.HTTPSConnection(HOST, port, context=context, timeout=PATIENCE)
-    try:
-        with socket.create_connection((HOST, port), timeout=PATIENCE) as plain:
-            connection.sock = context.wrap_socket(plain, server_hostname=server or HOST)
-        connection.request("GET", path, headers={"Host": server or HOST})
-        status = connection.getresponse().status
-        return status == 200 or not only_200
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
-
-
 def _watch(proxy: Proxy, clusters: list[ForkedCluster]) -> None:
     """Wait until a process ends. Raises DemoError then, or Stopped at a signal."""
     parts = [("the proxy", proxy.process.pid, proxy.log)]
@@ -399,36 +351,38 @@ def _watch(proxy: Proxy, clusters: list[ForkedCluster]) -> None:
             watched[descriptor] = (name, log)
         ended, _, _ = select.select(list(watched), [], [])
         name, log = watched[ended[0]]
-        raise DemoError(f"{name} has exited by itself, so the demo ends too. Its last output:\n{_last_lines(log)}")
+        raise DemoError(f"{name} has exited by itself, so the demo ends too. Its last output:\n{last_lines(log)}")
 
 
 def _described(name: str) -> str:
     return "the API server" if name == demo_files.API_SERVER else f"the simulated cluster {name}"
 
 
-def _last_lines(log: Path) -> str:
-    lines = log.read_text(errors="replace").splitlines()[-10:]
-    return "\n".join(f"  {line}" for line in lines) or "  nothing"
-
-
-def _greeting(directory: Path, ports: dict[str, int], edited: list[Path], *, kept: bool, redis: bool) -> str:
+def _greeting(
+    directory: Path, ports: dict[str, int], edited: list[Path], *, kept: bool, redis: bool, tunnel: bool
+) -> str:
+    contexts = ["fleet", "east", "west", "east-by-name", "editor", "administrator"]
+    contexts += [demo_tunnel.CONTEXT] if tunnel else []
     lines = [
         f"Two simulated clusters, east and west, and an API server behind mcproxy on https://{HOST}:{ports['proxy']}",
         "",
         f"  status page    http://{HOST}:{ports['admin']}/",
         f"  ingress        http://{HOST}:{ports['web']}/",
         f"  kubeconfig     {directory / demo_files.KUBECONFIG_FILE}",
-        "                 (contexts fleet, east, west, east-by-name, editor, administrator)",
+        f"                 (contexts {', '.join(contexts)})",
         f"  configuration  {directory / demo_files.CONFIG_FILE}",
         f"  CA             {directory / 'ca.crt'}",
         f"  logs           {directory / 'mcproxy.log'} and access.log beside it",
     ]
+    if tunnel:
+        lines += [f"  edge           {directory / demo_tunnel.CONFIG_FILE}, log {directory / demo_tunnel.LOG_FILE}"]
+        lines += ["", demo_tunnel.NOTICE]
     for path in edited:
         lines += ["", f"{path} was edited and is kept as it is; remove it to have it generated again."]
     if edited:
         lines += ["The commands fit the files that the demo writes."]
     lines += ["", "Try, in another terminal:"]
-    for heading, group in demo_files.commands(directory, ports, redis=redis):
+    for heading, group in demo_files.commands(directory, ports, redis=redis, tunnel=tunnel):
         lines += ["", heading]
         for command in group:
             lines += ["", f"  # {command.about}", f"  {command.line}"]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from mcproxy.cli import demo_tunnel
 from mcproxy.daemon.interpreter import single_file
 
 __all__ = [
@@ -60,6 +61,7 @@ NAMES = (
     *(f"{user}.{kind}" for user in USERS for kind in ("crt", "key")),
     *(*CLUSTERS, API_SERVER),
     *("mcproxy.log", "access.log", REDIS_SOCKET),
+    *demo_tunnel.NAMES,
 )
 """All files and directories that the demo writes."""
 
@@ -87,7 +89,7 @@ listeners:
 certificates:
   - {{name: demo, certFile: mcproxy.crt, keyFile: mcproxy.key}}
 
-clusters:
+{tunnels}clusters:
   # identity: Proxy gives the rights of the credentials to everyone who can connect. It is meant for a loopback
   # address, as here.
   - name: east                 # a cluster by its address and a client certificate
@@ -96,11 +98,8 @@ clusters:
     tls: {{caFile: east/ca.crt}}
     credentials: {{certFile: east/admin.crt, keyFile: east/admin.key}}
     identity: Proxy
-  - name: west                 # and one by a kubeconfig
-    kubeconfig: {{file: west/kubeconfig, context: west}}
-    identity: Proxy
-  # identity: Impersonate passes the user on, and the cluster's own RBAC decides what that user may do. The credentials
-  # are of a user who may impersonate others, and little else.
+{west}  # identity: Impersonate passes the user on, and the cluster's own RBAC decides what that user may do. The
+  # credentials are of a user who may impersonate others, and little else.
   - name: east-for-users
     endpoints:
       - {{name: a, url: "{east}"}}
@@ -118,8 +117,8 @@ clusters:
 
 authentication:
   - name: users                # the user is the certificate's CN, the groups are its O
-    clientCertificates: {{caFile: users-ca.crt}}
-
+    clientCertificates: {{caFile: users-ca.crt}}{shared_names}
+{tunnel_authentication}
 aggregates:
   - name: fleet                # both clusters as one: their objects are read into memory and served from there
     clusters: [east, west]
@@ -176,7 +175,7 @@ servers:
 {shared_policy}        rules:
           - {{verbs: ["*"], apiGroups: ["*"], resources: ["*"]}}
           - {{verbs: ["*"], nonResourceURLs: ["*"]}}
-
+{tunnel_servers}
 serviceExports:                # the service search of west is in east too, as derived-search
   - name: search
     namespace: shop
@@ -204,6 +203,11 @@ logging:
 """
 
 
+_WEST = """\
+  - name: west                 # and one by a kubeconfig
+    kubeconfig: {file: west/kubeconfig, context: west}
+    identity: Proxy
+"""
 _SHARED_STATE = """\
   sharedState:                 # where replicas count limits over all of them; started by the demo
     redis: {{url: "unix://{socket}"}}
@@ -240,28 +244,42 @@ def program() -> str:
     return shlex.quote(called)
 
 
-def write_certificates(directory: Path) -> None:
-    """Write the certificates of the proxy and of the users, each with their CA. The keys of the CAs are not kept."""
+def write_certificates(directory: Path, *, tunnel: bool = False) -> None:
+    """Write the certificates of the proxy and of the users, each with their CA. The keys of the CAs are not kept.
+
+    `tunnel`: also that of the edge.
+    """
     from kubesim.auth.certificates import Authority  # this import takes as long as all others together
 
     authority = Authority("mcproxy demo CA")
     (directory / "ca.crt").write_bytes(authority.pem)
-    authority.server(["127.0.0.1", "::1", "localhost", EAST_NAME, USERS_NAME, FLEET_NAME]).write(directory, "mcproxy")
+    names = ["127.0.0.1", "::1", "localhost", EAST_NAME, USERS_NAME, FLEET_NAME, *demo_tunnel.SERVER_NAMES]
+    authority.server(names).write(directory, "mcproxy")
     users = Authority("mcproxy demo users CA")
     (directory / "users-ca.crt").write_bytes(users.pem)
     for user, group in USERS.items():
         users.client(user, (group,)).write(directory, user)
+    if tunnel:
+        demo_tunnel.write_certificates(directory, Authority("mcproxy demo edges CA"))
 
 
 def config(
-    directory: Path, ports: Mapping[str, int], east: str, apis: str, workers: str = "1", *, redis: bool = False
+    directory: Path,
+    ports: Mapping[str, int],
+    east: str,
+    apis: str,
+    workers: str = "1",
+    *,
+    redis: bool = False,
+    tunnel: bool = False,
 ) -> str:
     """Return the proxy's configuration; `east` is the URL of that cluster (west's URL is in its kubeconfig).
 
     `apis` is the URL of the API server.
 
     `ports` has the ports of the listeners (LISTENERS).
-    `workers` is the value of `daemon.workers`; `redis`: Redis runs, for a limit over replicas.
+    `workers` is the value of `daemon.workers`; `redis`: Redis runs, for a limit over replicas; `tunnel`: west is behind
+    a tunnel.
     """
     socket = quote(str(directory / REDIS_SOCKET))
     return _CONFIG.format(
@@ -275,6 +293,11 @@ def config(
         shared_state=_SHARED_STATE.format(socket=socket) if redis else "",
         shared_limit=_SHARED_LIMIT.replace("{program}", program()) if redis else "",
         shared_policy=_SHARED_POLICY if redis else "",
+        west=demo_tunnel.CLUSTERS if tunnel else _WEST,
+        shared_names=demo_tunnel.SHARED_NAMES if tunnel else "",
+        tunnels=demo_tunnel.TUNNELS if tunnel else "",
+        tunnel_authentication=demo_tunnel.AUTHENTICATION if tunnel else "",
+        tunnel_servers=demo_tunnel.SERVERS if tunnel else "",
         east=east,
         apis=apis,
         east_name=EAST_NAME,
@@ -283,8 +306,11 @@ def config(
     )
 
 
-def kubeconfig(port: int) -> str:
-    """Return a kubeconfig: east and west by path, the other servers by TLS name, users by certificate."""
+def kubeconfig(port: int, *, tunnel: bool = False) -> str:
+    """Return a kubeconfig: east and west by path, the other servers by TLS name, users by certificate.
+
+    `tunnel`: also the editor in west.
+    """
     base = f"https://127.0.0.1:{port}"
     authority = {"certificate-authority": "ca.crt"}
     clusters: dict[str, JSONDict] = {name: {"server": f"{base}/clusters/{name}", **authority} for name in CLUSTERS}
@@ -293,6 +319,9 @@ def kubeconfig(port: int) -> str:
     contexts = [{"name": name, "context": {"cluster": name, "user": "anybody"}} for name in clusters]
     clusters["users"] = {"server": base, "tls-server-name": USERS_NAME, **authority}
     contexts += [{"name": user, "context": {"cluster": "users", "user": user}} for user in USERS]
+    if tunnel:
+        clusters["west-users"] = {"server": base, "tls-server-name": demo_tunnel.USERS_NAME, **authority}
+        contexts.append({"name": demo_tunnel.CONTEXT, "context": {"cluster": "west-users", "user": "editor"}})
     content = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -312,7 +341,7 @@ def kubeconfig(port: int) -> str:
 
 
 def commands(
-    directory: Path, ports: Mapping[str, int], *, redis: bool = False, called: str = ""
+    directory: Path, ports: Mapping[str, int], *, redis: bool = False, tunnel: bool = False, called: str = ""
 ) -> tuple[tuple[str, tuple[DemoCommand, ...]], ...]:
     """Return the commands to try, in groups with a heading each. Each command ends by itself.
 
@@ -339,6 +368,13 @@ def commands(
                 "the replicas that share it, here one: until when, since when (ms), of which limit",
                 f"redis-cli -s {file(REDIS_SOCKET)} hgetall {replicas}",
             ),
+        ),
+    )
+    through = (
+        "Through the tunnel to west:",
+        tuple(
+            DemoCommand(about, line, status)
+            for about, (line, status) in demo_tunnel.command_lines(mcproxy, kubectl, file).items()
         ),
     )
     ticks = f"-n default get configmaps --field-selector metadata.name=tick -o {shlex.quote(columns)}"
@@ -473,4 +509,5 @@ def commands(
             ),
         ),
         *((shared,) if redis else ()),
+        *((through,) if tunnel else ()),  # the last group, because it stops the edge
     )

@@ -33,7 +33,7 @@ from mcproxy.tunnels.turned import TurnedConnection
 from mcproxy.upstream.control import ControlClient, ControlError
 from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.endpoint import Endpoint
-from mcproxy.upstream.remedies import remedy
+from mcproxy.upstream.remedies import Keys, remedy
 from mcproxy.upstream.tls import EndpointTLS
 
 if TYPE_CHECKING:
@@ -50,6 +50,14 @@ _MOST_BODY: Final = 64 * 1024
 _STREAMS: Final = 64
 """Dials of a hub at the same time."""
 _STEADY = frozenset({CauseCode.EXPIRED, CauseCode.NOT_YET_VALID})
+_KEYS = Keys(
+    server="the hub",
+    ca="`dial.tls.caFile`",
+    name="`dial.serverName`",
+    certificate="`dial.tls.certFile`",
+    credential="`dial.credentials`",
+    proxy="`dial.proxy`",
+)
 _CONNECTIONS = model.Connections(protocol=model.UpstreamProtocol.HTTP1, connect_timeout=10.0)
 
 
@@ -284,7 +292,7 @@ class HubLink:
                     cause=cause,
                     todo="see the users of the tunnel at the hub, and the credential in dial"
                     if refused
-                    else remedy(cause, default="see whether the hub can be reached from here"),
+                    else remedy(cause, _KEYS, default="see whether the hub can be reached from here"),
                 )
         if code_of(cause) in _STEADY:
             return self._backoff.steady()

@@ -21,7 +21,8 @@ from types import TracebackType
 import pytest
 import yaml
 
-from mcproxy.cli import demo, demo_files
+from mcproxy.cli import demo, demo_files, demo_tunnel
+from mcproxy.cli.demo_daemon import Proxy
 from mcproxy.cli.demo_directory import MARKER, open_directory
 from mcproxy.cli.main import main
 from tests.support.ports import reserved_port
@@ -67,7 +68,7 @@ class Demo:
         return [
             line.strip()
             for line in self.printed
-            if line.startswith(("  kubectl ", "  curl ", "  redis-cli ", f"  {CALLED} "))
+            if line.startswith(("  kubectl ", "  curl ", "  redis-cli ", "  kill ", "  timeout ", f"  {CALLED} "))
         ]
 
     def kubeconfig(self) -> Path:
@@ -140,7 +141,7 @@ def run_command(line: str, home: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def shown(running: Demo) -> dict[str, demo_files.DemoCommand]:
+def shown(running: Demo, *, tunnel: bool = False) -> dict[str, demo_files.DemoCommand]:
     """Return the printed commands by what they show; they are those of demo_files, in order."""
     directory = running.kubeconfig().parent
 
@@ -153,9 +154,8 @@ def shown(running: Demo) -> dict[str, demo_files.DemoCommand]:
         "admin": port("status page"),
         "web": port("ingress"),
     }
-    expected = [
-        command for _, group in demo_files.commands(directory, ports, redis=True, called=CALLED) for command in group
-    ]
+    groups = demo_files.commands(directory, ports, redis=True, tunnel=tunnel, called=CALLED)
+    expected = [command for _, group in groups for command in group]
     assert running.commands == [command.line for command in expected]
     return {command.about: command for command in expected}
 
@@ -413,6 +413,72 @@ def test_directory_port_and_edited_files_are_kept_and_used_again(
         assert not any("was edited" in line for line in demo.printed)
 
 
+@pytest.mark.slow
+def test_a_demo_with_a_tunnel(tmp_path: Path) -> None:
+    """Every command works that the tunnel concerns, in order: the last ones stop the edge and run it again."""
+    # Below tmp_path the path of the edge's control socket may be too long.
+    with tempfile.TemporaryDirectory() as short, Demo("--tunnel", temporary=Path(short)) as demo:
+        demo.wait_ready()
+        assert demo_tunnel.NOTICE in demo.printed
+        directory, started = demo.kubeconfig().parent, demo.children
+        assert len(started) == 6
+        for file in (directory / "mcproxy.yaml", directory / demo_tunnel.CONFIG_FILE):
+            assert main(["check", "--strict", "-c", str(file)]) == 0
+        commands = shown(demo, tunnel=True)
+        first = next(number for number, about in enumerate(commands) if "the edge impersonates it" in about)
+        assert len(commands) == 39
+        for about, command in [*list(commands.items())[1:5], *list(commands.items())[first:]]:
+            done = run_command(command.line, tmp_path / "home")
+            assert done.returncode == command.status, f"{command}: {done}"
+            if "503" in about:
+                assert "no tunnel west is connected since " in done.stderr
+            elif "403" in about:
+                assert 'User "editor" cannot list resource "pods"' in done.stderr
+            elif about == "stop the edge":
+                assert "event=tunnel_down" in done.stdout
+            elif "in memory" in about:
+                assert "warehouse-west-" in done.stdout
+            elif "run it again" in about:
+                assert "event=tunnel_up" in done.stdout + done.stderr
+        demo.process.send_signal(signal.SIGTERM)
+        assert demo.end() == (0, "")
+        wait_ended(started)
+        assert [path.name for path in Path(short).iterdir() if path.name.startswith("mcproxy")] == []
+
+
+@pytest.mark.slow
+def test_an_edge_that_does_not_start_ends_the_demo_with_its_log(tmp_path: Path) -> None:
+    directory = tmp_path / "demo"
+    with open_directory(directory, demo_files.NAMES) as earlier:
+        earlier.record({})
+        (directory / "edge").mkdir()
+        (directory / demo_tunnel.CONFIG_FILE).write_text("version: 1\nlistener: []\n")
+    with Demo("--tunnel", "--dir", str(directory), temporary=tmp_path) as demo:
+        status, errors = demo.end()
+    assert status == 1
+    assert "mcproxy demo: the edge did not start:" in errors
+    assert f"{directory / demo_tunnel.CONFIG_FILE}:2:" in errors
+
+
+def test_an_edited_file_decides_whether_there_is_a_tunnel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edge = tmp_path / demo_tunnel.CONFIG_FILE
+    with open_directory(tmp_path, ()) as directory:
+        directory.record({})
+        edge.parent.mkdir()
+        directory.write(demo_tunnel.CONFIG_FILE, "one")
+        directory.write("mcproxy.yaml", "one")
+        assert demo._has_tunnel(directory, wanted=True)
+        assert edge.exists()
+        (tmp_path / "mcproxy.yaml").write_text("mine")
+        assert demo._has_tunnel(directory, wanted=False)
+        (tmp_path / "mcproxy.yaml").write_text("one")
+        assert not demo._has_tunnel(directory, wanted=False)
+        assert not edge.exists()
+        (tmp_path / "mcproxy.yaml").write_text("mine")
+    assert main(["demo", "--tunnel", "--dir", str(tmp_path)]) == 1
+    assert "is of a demo without a tunnel: leave out --tunnel" in capsys.readouterr().err
+
+
 def test_a_port_of_the_last_run_is_not_used_twice(tmp_path: Path) -> None:
     with open_directory(tmp_path, ()) as directory:
         port = reserved_port()
@@ -468,7 +534,7 @@ def test_killed_demo_takes_its_parts_along(tmp_path: Path) -> None:
 
 def test_workers_that_are_left_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The directory is removed then, and none of them may write to it."""
-    proxy = demo.Proxy(tmp_path)
+    proxy = Proxy(tmp_path)
     killed: list[int] = []
 
     def kill(group: int, number: int) -> None:
