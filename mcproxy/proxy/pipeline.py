@@ -162,7 +162,7 @@ class Pipeline:
                 exchange.set_long_running()
             if cluster is None:
                 if server.tunnels is not None:
-                    step = _FORWARDING
+                    step = _AUTHORIZATION
                     await server.tunnels.serve(request, target)
                     return
                 step = _AGGREGATE

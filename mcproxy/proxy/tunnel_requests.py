@@ -15,7 +15,8 @@ from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.proxy.filters import while_connected
 from mcproxy.requests.coroutines import settled
 from mcproxy.tunnels import protocol
-from mcproxy.tunnels.hub import Opener, TunnelHub, TunnelRefused
+from mcproxy.tunnels.hub import TunnelHub, TunnelRefused
+from mcproxy.tunnels.open_connections import Opener
 from mcproxy.tunnels.turned import TurnedConnection
 
 if TYPE_CHECKING:

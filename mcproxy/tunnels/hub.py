@@ -10,13 +10,11 @@ One object lives as long as the process, over all reloads.
 from __future__ import annotations
 
 import socket
-from collections.abc import Awaitable, Callable, Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IProtocol, IReactorTime
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -31,10 +29,10 @@ from mcproxy.net.connect_errors import ConnectError, ConnectFailed, ConnectTimeo
 from mcproxy.observe.metrics.families import TUNNEL_DIAL_DURATION, TUNNEL_DIALS, TUNNELS_REFUSED
 from mcproxy.tunnels import protocol
 from mcproxy.tunnels.byte_relay import RelayEnd, passed_on, relay
+from mcproxy.tunnels.open_connections import OpenConnections, Opener
 from mcproxy.tunnels.tunnel_state import TunnelState
 
 if TYPE_CHECKING:
-    from mcproxy.net.socket_stream import SocketStream
     from mcproxy.observe.metrics.metrics import Metrics
     from mcproxy.tunnels.control_connection import ControlConnection
     from mcproxy.tunnels.other_processes import OtherProcesses
@@ -42,8 +40,6 @@ if TYPE_CHECKING:
 
 log = Logger(__name__)
 
-_CHECK_INTERVAL: Final = 10.0
-"""Seconds between two authentications of an open connection."""
 _PROOF_SECONDS: Final = 5.0
 """Seconds in which an earlier edge has to answer, when another one wants the name of its tunnel."""
 _PROOF_STEP: Final = 0.1
@@ -60,19 +56,6 @@ class TunnelRefused(Exception):
         self.status = status
         self.message = message
         self.reason = reason
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opener:
-    """Who has opened a connection: for checks as long as it is open."""
-
-    tunnel: str
-    user: str
-    peer: str
-    listener: object
-    """The listener's factory, by identity."""
-    is_accepted: Callable[[], Awaitable[bool]]
-    """Authenticates the credential again, by the configuration in force."""
 
 
 class Awaited:
@@ -118,10 +101,9 @@ class TunnelHub:
         self._states: dict[str, TunnelState] = {}
         self._config: dict[str, model.Tunnel] = {}
         self._awaited: dict[str, Awaited] = {}
-        self._open: dict[SocketStream, Opener] = {}
+        self._open = OpenConnections(clock, self.may_open, lambda name, cause: self.state(name).note_cause(cause))
         self._once = LogOnce()
         self._draining = False
-        self._checks: LoopingCall | None = None
         self._begun_at = clock.seconds()
 
     # -- the configuration --------------------------------------------------------------------------------------
@@ -133,7 +115,7 @@ class TunnelHub:
             self._states.pop(name).close("the tunnel was removed from the configuration")
         for name in self._config:
             self.state(name)
-        self._check_open()
+        self._open.check()
 
     def state(self, name: str) -> TunnelState:
         """Return the state of a tunnel."""
@@ -206,7 +188,7 @@ class TunnelHub:
 
     def open_control(self, connection: TurnedConnection, opener: Opener, instance: bytes) -> None:
         """Use a connection, after its 101, as a control connection."""
-        self._keep(connection, opener)
+        self._open.add(connection.stream, opener)
         self.state(opener.tunnel).add(connection, instance, opener.peer)
 
     async def redeem(self, name: str, ticket: bytes) -> Redeemed:
@@ -243,7 +225,7 @@ class TunnelHub:
 
     def open_data(self, redeemed: Redeemed, connection: TurnedConnection, opener: Opener) -> None:
         """Use a connection, after its 101, for the dial that has waited for it."""
-        self._keep(connection, opener)
+        self._open.add(connection.stream, opener)
         if isinstance(redeemed, PassedOn):
             relay(connection, redeemed.end, H2)
         elif redeemed.arrived.called:
@@ -298,41 +280,6 @@ class TunnelHub:
                 status=refusal.status,
                 cause=refusal.message,
             )
-
-    def _keep(self, connection: TurnedConnection, opener: Opener) -> None:
-        stream = connection.stream
-        self._open[stream] = opener
-        stream.call_when_closed(lambda: self._closed(stream))
-        if self._checks is None:
-            self._checks = LoopingCall(self._check_open)
-            self._checks.clock = self._clock
-            self._checks.start(_CHECK_INTERVAL, now=False)
-
-    def _closed(self, stream: SocketStream) -> None:
-        self._open.pop(stream, None)
-
-    # -- authentication of open connections ---------------------------------------------------------------------
-
-    def _check_open(self) -> None:
-        for stream, opener in list(self._open.items()):
-            if not self.may_open(opener.tunnel, opener.user):
-                self._end(stream, opener, "its user may not open the tunnel any more")
-            else:
-                checking = Deferred.fromCoroutine(self._check(stream, opener))
-                checking.addErrback(self._check_failed, stream, opener)
-
-    async def _check(self, stream: SocketStream, opener: Opener) -> None:
-        if not await opener.is_accepted():
-            self._end(stream, opener, "its credential is not accepted any more")
-
-    def _check_failed(self, failure: Failure, stream: SocketStream, opener: Opener) -> None:
-        log.failure("a bug in the authentication of a tunnel", event="internal_error", failure=failure)
-        self._end(stream, opener, "its credential cannot be checked")
-
-    def _end(self, stream: SocketStream, opener: Opener, cause: str) -> None:
-        if stream in self._open:
-            self.state(opener.tunnel).note_cause(cause)
-            stream.abortConnection()
 
     # -- connections for endpoints --------------------------------------------------------------------------------
 
@@ -421,7 +368,7 @@ class TunnelHub:
         """
         if listeners is None:
             self._draining = True
-        streams = {stream for stream, opener in self._open.items() if listeners is None or opener.listener in listeners}
+        streams = self._open.of_listeners(listeners)
         within = min(_DRAIN_WITHIN, len(streams) / _DRAINS_PER_SECOND)
         body = protocol.DrainRequest(within).encode()
         for state in self._states.values():
@@ -433,12 +380,10 @@ class TunnelHub:
     def close(self) -> None:
         """End all connections: those of requests, too."""
         self._draining = True
-        if self._checks is not None:
-            self._checks.stop()
-            self._checks = None
+        self._open.stop()
         for state in self._states.values():
             state.close("the hub has stopped")
-        for stream in list(self._open):
+        for stream in self._open.of_listeners(None):
             engine: Any = stream.protocol
             if isinstance(engine, H1ClientConnection | H2ClientConnection | RelayEnd):
                 engine.retire()

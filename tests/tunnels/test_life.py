@@ -179,8 +179,7 @@ async def test_a_reload_of_the_edge_changes_its_credential_without_a_gap(site: T
     for _ in range(20):
         assert (await site.ask())[0] == 200
     await site.hub.until(lambda: len(site.state.controls) == 1, "the end of the former one")
-    openers = {each.user for each in site.hub.service.tunnels._open.values()}
-    assert "edge-b" in openers
+    assert "edge-b" in site.hub.service.tunnels._open.users
 
 
 @pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
