@@ -339,9 +339,7 @@ def test_defaults_and_absolute_names_are_filled_in(full: Config, folder: Path) -
     assert document["aggregates"][1]["clusters"] == ["0123"]
     assert document["servers"][0]["backend"] == {"aggregate": "fleet"}
     assert document["servers"][2]["listeners"] == ["a", "b", "c", "d", "e", "f"]
-    assert document["servers"][2]["backend"] == {
-        "clusters": ["0123", "exec", "kube", "told", "front", "site", "mixed"]
-    }
+    assert document["servers"][2]["backend"] == {"clusters": ["0123", "exec", "kube", "told", "front", "site", "mixed"]}
     assert [server["backend"] for server in document["servers"][7:9]] == [
         {"tunnels": ["site-a", "null"]},
         {"tunnels": ["null"]},
