@@ -365,7 +365,7 @@ class ConnectChecks:
         from mcproxy.net.connect_errors import ConnectError
         from mcproxy.upstream.control import ControlError
         from mcproxy.upstream.credentials import CredentialError
-        from mcproxy.upstream.remedies import remedy
+        from mcproxy.upstream.remedies import keys_of_hub, remedy
 
         try:
             found = await self._in_place(connect_tunnels.ask(url, dial, shared, _WITHIN))
@@ -373,7 +373,7 @@ class ConnectChecks:
             what = f"hub {url}: {error.cause}"
             self._fault(ConnectStep.CREDENTIAL, name, "dial", what, "mend the credential", section="listeners")
         except (ConnectError, ControlError) as error:
-            todo = remedy(error.cause, connect_tunnels.keys_of(dial))
+            todo = remedy(error.cause, keys_of_hub(dial))
             self._fault(step_of(error.cause), name, "dial", f"hub {url}: {error.cause}", todo, section="listeners")
         else:
             what = f"hub {url}: {found.what}"

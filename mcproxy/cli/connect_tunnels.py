@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from mcproxy.config import model
 
 if TYPE_CHECKING:
-    from mcproxy.upstream.remedies import Keys
     from mcproxy.upstream.upstream_context import UpstreamContext
 
 _MAX_BODY = 64 * 1024
@@ -25,20 +24,6 @@ class HubAnswer:
     status: int
     what: str
     todo: str = ""
-
-
-def keys_of(dial: model.Dial) -> Keys:
-    """Return the configuration keys for remedies about a hub."""
-    from mcproxy.upstream.remedies import Keys
-
-    return Keys(
-        server="the hub",
-        ca="`dial.tls.caFile`",
-        name="`dial.serverName`",
-        certificate="`dial.tls.certFile`",
-        credential="`dial.tls`" if dial.credentials is None else "`dial.credentials`",
-        proxy="`dial.proxy`",
-    )
 
 
 async def ask(url: str, dial: model.Dial, context: UpstreamContext, within: float) -> HubAnswer:

@@ -1,7 +1,8 @@
 """Tunnels in the status document: those that a hub accepts, and those that listeners of an edge dial.
 
 Several processes report the same tunnel: at the hub any of them has a control connection, at the edge each has one. A
-process reports the `conditions` that it knows; `with_conditions` makes one of them, after the sum over all processes.
+process reports the condition that it knows, in the list `conditions`; `with_conditions` makes one of those of all
+processes.
 """
 
 from __future__ import annotations
@@ -87,33 +88,43 @@ def with_conditions(tunnels: Iterable[Mapping[str, Any]]) -> list[Figures]:
 
 
 def _hub(tunnel: Mapping[str, Any]) -> Figures:
-    found = _with_condition(tunnel)
-    if not found["connected"]:
-        found["cause"] = found["cause"] or NEVER
-    return found
+    connected, since, cause = _condition_of(tunnel)
+    return {
+        "name": tunnel["name"],
+        "role": HUB,
+        "connected": connected,
+        "since": since,
+        "cause": None if connected else cause or NEVER,
+        "peers": tunnel.get("peers", []),
+        "connections": tunnel.get("connections", {}),
+    }
 
 
 def _edge(tunnel: Mapping[str, Any]) -> Figures:
-    hubs = [_with_condition(hub) for hub in tunnel.get("hubs", ())]
-    return {**tunnel, "connected": bool(hubs) and all(hub["connected"] for hub in hubs), "hubs": hubs}
+    hubs = []
+    for hub in tunnel.get("hubs", ()):
+        connected, since, cause = _condition_of(hub)
+        state = {"connected": connected, "since": since, "cause": cause}
+        hubs.append({"url": hub["url"], **state, **{key: hub.get(key) for key in ("connections", "rttSeconds")}})
+    return {
+        "name": tunnel["name"],
+        "role": EDGE,
+        "listener": tunnel.get("listener"),
+        "connected": bool(hubs) and all(hub["connected"] for hub in hubs),
+        "hubs": hubs,
+        "connections": tunnel.get("connections", {}),
+    }
 
 
-def _with_condition(entry: Mapping[str, Any]) -> Figures:
-    """Replace the conditions of all processes by one: connected if it is in any, since the first of these.
+def _condition_of(entry: Mapping[str, Any]) -> tuple[bool, str | None, str | None]:
+    """Return the condition over all processes: connected if it is in any, since the first of these.
 
     Otherwise it is that of the process that lost it last; one without a cause never had it.
     """
-    found = {key: value for key, value in entry.items() if key != "conditions"}
     conditions = entry.get("conditions", ())
     up = [each for each in conditions if each["connected"]]
-    lost = [each for each in conditions if each["cause"]] or list(conditions)
     if up:
-        chosen = min(up, key=lambda each: str(each["since"]))
-    else:
-        chosen = max(lost, key=lambda each: str(each["since"]), default={})
-    return {
-        **found,
-        "connected": bool(up),
-        "since": chosen.get("since"),
-        "cause": chosen.get("cause"),
-    }
+        return True, min(str(each["since"]) for each in up), None
+    lost = [each for each in conditions if each["cause"]] or conditions
+    chosen: Mapping[str, Any] = max(lost, key=lambda each: str(each["since"]), default={})
+    return False, chosen.get("since"), chosen.get("cause")

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from mcproxy.observe.tables.table import CAUSE, At, Column, Document, Entry, Form, Table, total_of
+from collections.abc import Mapping
 
+from mcproxy.observe.tables.table import CAUSE, At, Column, Document, Entry, Form, State, Table, total_of
+
+_STATES: Mapping[bool | None, tuple[str | None, State]] = {
+    True: ("connected", "good"),
+    False: ("not connected", "bad"),
+}
 _PEERS = 3  # limit of the named edges of a tunnel
 
 
@@ -47,9 +53,9 @@ TUNNELS = Table(
         Column("Peer", "peer", at=At.ALL),
         Column(
             "State",
-            lambda each: "connected" if each.get("connected") else "not connected",
+            lambda each: _STATES.get(each.get("connected"), (None, ""))[0],
             at=At.ALL,
-            state=lambda each: "good" if each.get("connected") else "bad",
+            state=lambda each: _STATES.get(each.get("connected"), (None, ""))[1],
         ),
         Column("Since", "since", Form.SINCE, short="FOR"),
         Column("Round trip", "rttSeconds", Form.TIME, At.ALL, "RTT"),
