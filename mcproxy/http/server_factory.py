@@ -13,7 +13,7 @@ from mcproxy.http.exchange import Exchange, Refusal, ServerConnection, ServerCon
 from mcproxy.http.h1.h1_exchange import H1Exchange
 from mcproxy.http.h1.h1_server import H1ServerConnection
 from mcproxy.http.h2.h2_exchange import H2Exchange
-from mcproxy.http.h2.h2_server import H2ServerConnection, H2ServerResources
+from mcproxy.http.h2.h2_server import H2DistantConnection, H2ServerConnection, H2ServerResources
 from mcproxy.http.messages import ProtocolError
 from mcproxy.http.transport import Transport
 from mcproxy.net.alpn import H2
@@ -64,7 +64,8 @@ class ServerFactory(ServerContext):
     def build(self, transport: Transport) -> H1ServerConnection | H2ServerConnection:
         """Return the engine for the negotiated protocol."""
         if transport.alpn == H2:
-            return H2ServerConnection(self, self.limits, self.http2)
+            kind = H2DistantConnection if self.dials else H2ServerConnection
+            return kind(self, self.limits, self.http2)
         return H1ServerConnection(self, self.limits)
 
     def begin_h2(self, transport: Any) -> H2ServerConnection:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -103,6 +104,7 @@ class HubLink:
         self._stopped = False
         self._running: Deferred[None] | None = None
         self._wake: Deferred[None] | None = None
+        self._drain: IDelayedCall | None = None  # begins the replacement of the control connection
         cluster = hub_cluster(url, dial)
         endpoint = cluster.endpoints[0]
         source = context.credential_source(cluster)
@@ -140,6 +142,8 @@ class HubLink:
         self._stopped = True
         if self._running is not None:
             self._running.cancel()
+        if self._drain is not None and self._drain.active():
+            self._drain.cancel()
         self._current = None
         for control in list(self._controls):
             control.drain(unused=True)
@@ -151,7 +155,7 @@ class HubLink:
         if self._replacing or self._stopped:
             return
         self._replacing = True
-        self._context.reactor.callLater(within * self._context.random(), self._wake_up)
+        self._drain = self._context.reactor.callLater(within * self._context.random(), self._wake_up)
 
     # -- the control connection -----------------------------------------------------------------------------------
 

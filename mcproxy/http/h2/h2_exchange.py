@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from mcproxy.http.deadlines import NEVER
 from mcproxy.http.exchange import LINGER, Exchange, ServerConnection
 from mcproxy.http.h2.frames import MAX_FRAME, ErrorCode, HTTP2StreamError
-from mcproxy.http.h2.h2_stream import STREAM_SLOTS, H2Stream
+from mcproxy.http.h2.h2_stream import STREAM_SLOTS, STREAM_WINDOW, H2Stream
 from mcproxy.http.h2.heads import trailer_fields
 from mcproxy.http.h2.hpack.encoder import content_length
 from mcproxy.http.messages import Header, ProtocolError, RequestHead
@@ -34,6 +34,7 @@ class H2ExchangeConnection(ServerConnection, Protocol):
     encoder: HPACKEncoder
     limits: Limits
     sender: FrameSender
+    stream_window: ClassVar[int]  # the receive window of a stream
     table: StreamTable[H2Exchange]
 
     @property
@@ -76,6 +77,10 @@ class H2Exchange(Exchange, H2Stream):
         self._connection = connection
         sender = connection.sender
         self.open_stream(stream_id, sender.peer_stream_window)
+        window = connection.stream_window
+        if window != STREAM_WINDOW:
+            self.receive_window = self.receive_target = window
+            self.receive_low = window >> 1
         self.send_paused = sender.backlogged and sender.starts_paused(self)  # `attach` then pauses the handler
         self.remote_closed = end_stream
         self._body_left = head.length  # bytes of the body still to arrive; negative if its length is not declared
