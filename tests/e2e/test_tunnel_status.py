@@ -62,7 +62,8 @@ class ObservedSite(TunnelSite):
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObservedSite]:
     site = ObservedSite(tmp_path_factory.mktemp("observed"))
     try:
-        yield site.start()
+        site.start()
+        yield site
     finally:
         site.stop()
 
