@@ -76,7 +76,7 @@ class Dialer:
 
     def _set_links(self, *, renew: bool) -> None:
         for url in [url for url in self._links if url not in self._dial.urls]:
-            self._links.pop(url).stop()
+            _stop(self._links.pop(url))
         for url in self._dial.urls:
             former = self._links.get(url)
             if former is not None and not renew:
@@ -91,6 +91,10 @@ class Dialer:
                 opened=self._opened,
                 changed=self._changed,
             )
+            if former is not None and not former.is_up:  # the link that it was to replace is replaced by this one
+                unused, former = former, former.replaced
+                unused.replaced = None
+                unused.stop()
             link.replaced = former
             link.start()
 
@@ -152,7 +156,7 @@ class Dialer:
         self.accepting = False
         links, self._links = self._links, {}
         for link in links.values():
-            link.stop()
+            _stop(link)
 
     def release(self) -> None:
         """Stop, as `stop_accepting`: another process dials now."""
@@ -172,6 +176,14 @@ class Dialer:
 
     def restore(self) -> None:
         """Do nothing: no other process changes anything."""
+
+
+def _stop(link: HubLink) -> None:
+    """Stop a link, and the one that it has not replaced yet."""
+    former, link.replaced = link.replaced, None
+    for each in (former, link):
+        if each is not None:
+            each.stop()
 
 
 def _without_urls(dial: model.Dial) -> model.Dial:

@@ -178,7 +178,7 @@ class DummyHandler:
             "            if server.dummy.takes(info.path):\n"
             "                server.dummy.answer(request)\n"
             "                return\n",
-            "            step = _FORWARDING\n",
+            "            step = _FORWARDING\n            review_api = server.review_api\n",
         ),
     ),
     "a log line (event)": (
