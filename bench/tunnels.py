@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench import configs
+from bench import configs, pki
 from bench.client import client_context, connect, parse_answer, send_get
 from bench.lab import Lab
 from bench.processes import Failed, Process, free_port, wait_for_port
@@ -148,7 +148,7 @@ class _Pair:
             "tunnel": "site",
             "urls": [f"https://127.0.0.1:{through or self.port}"],
             "serverName": _TUNNELS,
-            "tls": {"caFile": str(identity.authority)},
+            "tls": {"caFile": str(_identity(lab).authority)},
             "credentials": {"tokenFile": "token"},
         }
         listening = _listening(lab, edge.listen)
@@ -315,19 +315,23 @@ _ALL = [
 
 
 def _listening(lab: Lab, port: int) -> dict[str, Any]:
-    identity = lab.identity
+    identities = {"own": lab.identity, "tunnels": _identity(lab)}
     return {
         "daemon": {"controlSocket": "control.sock"},
-        "listeners": [{"name": "tls", "bind": f"127.0.0.1:{port}", "tls": {"certificates": ["own"]}}],
+        "listeners": [{"name": "tls", "bind": f"127.0.0.1:{port}", "tls": {"certificates": [*identities]}}],
         "certificates": [
-            {
-                "name": "own",
-                "certFile": str(identity.certificate),
-                "keyFile": str(identity.key),
-                "serverNames": ["localhost", _TUNNELS],
-            }
+            {"name": name, "certFile": str(identity.certificate), "keyFile": str(identity.key)}
+            for name, identity in identities.items()
         ],
     }
+
+
+def _identity(lab: Lab) -> pki.Identity:
+    """Return the certificate of hubs for edges."""
+    directory = lab.directory / "tls-of-tunnels"
+    if not directory.exists():
+        return pki.make_identity(directory, "tunnels", _TUNNELS)
+    return pki.Identity(*(directory / f"tunnels{end}" for end in (".crt", ".key", "-ca.crt")))
 
 
 def _tunnel_server(*, default: bool = False) -> dict[str, Any]:

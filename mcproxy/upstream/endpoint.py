@@ -364,10 +364,11 @@ class Endpoint:
             self._unfollow_tunnel = tunnels.follow(tunnel, self._tunnel_changed)
 
     def _tunnel_changed(self, is_up: bool, cause: str) -> None:
-        if not is_up:
-            self.record_failure_elsewhere(Cause(cause, CauseCode.NO_TUNNEL))
-        else:
+        if is_up:
             self.request_check()
+        elif not self._removed:
+            self.silent = True
+            self._status_changed(self.health.failed_elsewhere(Cause(cause, CauseCode.NO_TUNNEL)))
 
     def close(self) -> None:
         """Close idle connections at once, and busy ones after their requests."""
