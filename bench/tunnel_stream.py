@@ -1,10 +1,10 @@
 """A distant site: a server that answers an upgrade with a stream of bytes, and a relay that delays.
 
 usage: python -P tunnel_stream.py serve PORT CERTIFICATE KEY BYTES
-       python -P tunnel_stream.py relay PORT TARGET SECONDS
+       python -P tunnel_stream.py relay PORT TARGET SECONDS RATE
 
 The server closes the connection after so many bytes. The relay passes everything on after so many seconds, in each
-direction: a round trip takes twice as long.
+direction, so a round trip takes twice as long; and of each connection so many bytes a second.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ async def serve(port: int, certificate: str, key: str, size: int) -> None:
     await server.serve_forever()
 
 
-async def relay(port: int, target: int, delay: float) -> None:
+async def relay(port: int, target: int, delay: float, rate: float) -> None:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         inner, outer = await asyncio.open_connection("127.0.0.1", target)
-        await asyncio.gather(_copy(reader, outer, delay), _copy(inner, writer, delay))
+        await asyncio.gather(_copy(reader, outer, delay, rate), _copy(inner, writer, delay, rate))
 
     server = await asyncio.start_server(handle, "127.0.0.1", port)
     await server.serve_forever()
 
 
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay: float) -> None:
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay: float, rate: float) -> None:
     """Write what comes, each piece `delay` seconds later."""
     loop = asyncio.get_running_loop()
     pieces: deque[tuple[float, bytes]] = deque()
@@ -82,12 +82,14 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, dela
 
     async def read() -> None:
         nonlocal held
+        sent = loop.time()  # when the line is free again
         while True:
             while held > _IN_FLIGHT:
                 await asyncio.sleep(0.001)
             data = await reader.read(CHUNK)
             held += len(data)
-            pieces.append((loop.time() + delay, data))
+            sent = max(sent, loop.time()) + len(data) / rate
+            pieces.append((sent + delay, data))
             changed.set()
             if not data:
                 return
@@ -102,4 +104,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "serve":
         asyncio.run(serve(int(sys.argv[2]), sys.argv[3], sys.argv[4], int(sys.argv[5])))
     else:
-        asyncio.run(relay(int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])))
+        asyncio.run(relay(int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]), float(sys.argv[5])))
