@@ -28,6 +28,7 @@ from mcproxy.net.causes import Cause, CauseCode
 from mcproxy.net.connect_errors import ConnectError, ConnectFailed, ConnectTimeout
 from mcproxy.observe.metrics.families import TUNNEL_DIAL_DURATION, TUNNEL_DIALS, TUNNELS_REFUSED
 from mcproxy.tunnels import protocol
+from mcproxy.tunnels.control_connection import at_limit
 from mcproxy.tunnels.tunnel_state import TunnelState
 
 if TYPE_CHECKING:
@@ -292,7 +293,7 @@ class TunnelHub:
             control = await state.expected()
         limit = self._config[name].max_connections if name in self._config else 0
         if state.connections >= limit:
-            raise ConnectFailed(f"tunnel {name} has {limit} connections (maxConnections)")
+            raise at_limit(f"tunnel {name} has {limit} connections (maxConnections)")
         awaited = Awaited(name, alpn)
         ticket = protocol.new_ticket(self._process)
         self._awaited[ticket] = awaited
