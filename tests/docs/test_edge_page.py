@@ -40,15 +40,15 @@ class Site:
         (self.edge / "tls/hub-ca.crt").write_bytes(hubs.pem)
         users.client("alice", ["dev"]).write(self.client, "alice")
         self.cluster.wait_ready()
-        for folder in ("local", "site"):
-            shutil.copy(self.cluster.ca, self.edge / folder / "ca.crt")
-        for name, token in (
+        for name in ("local", "site"):
+            shutil.copy(self.cluster.ca, self.edge / name / "ca.crt")
+        for file, token in (
             ("local/token", self.cluster.tokens["mcproxy"]),
             ("site/token", self.cluster.tokens["mcproxy"]),
             ("tls/edge-token", TOKEN),
             ("users.csv", "bob-token,bob,,"),
         ):
-            self.secret(self.edge / name, token)
+            self.secret(self.edge / file, token)
         self._sign(directory / "openssl")
 
     @staticmethod
