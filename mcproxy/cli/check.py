@@ -45,8 +45,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--connect",
         action="store_true",
-        help="also reach every endpoint, ask clusters for the proxy's rights, issuers for keys, and Redis, and try "
-        "pods of ingresses; report faults in the order in which to repair them. Exit status: 1 for faults",
+        help="also reach every endpoint and hub, ask clusters for the proxy's rights, issuers for keys, and Redis, and "
+        "try pods of ingresses; report faults in the order in which to repair them. Exit status: 1 for faults",
     )
     parser.add_argument("--strict", action="store_true", help="let warnings fail the check")
     add_diff_option(parser)
@@ -118,7 +118,7 @@ def _connect(args: argparse.Namespace, file: str, loaded: Loaded) -> int:
     """Try to reach the remote systems of the configuration, and print the result; 1 if there are faults, else 0."""
     from mcproxy.cli import connect_checks
 
-    with progress("trying endpoints, rights, issuers and Redis"):
+    with progress("trying endpoints, hubs, rights, issuers and Redis"):
         outcome = connect_checks.run(loaded)
     if not args.quiet:
         for line in sorted(outcome.good):

@@ -1,8 +1,8 @@
 """`mcproxy check --connect`: tests the connections to all remote systems of the configuration, with the daemon's code.
 
-It checks endpoints as a health check does, then the proxy's rights in clusters, the keys of issuers, Redis, and the
-collector of spans if the environment names one. Faults are reported in the order in which they must be repaired:
-addresses, certificates, the servers that answer, credentials, rights.
+It checks endpoints as a health check does, then the proxy's rights in clusters, the hubs that listeners dial, the keys
+of issuers, Redis, and the collector of spans if the environment names one. Faults are reported in the order in which
+they must be repaired: addresses, certificates, the servers that answer, credentials, rights.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from twisted.internet.defer import Deferred, DeferredSemaphore, TimeoutError, gatherResults
 from twisted.internet.threads import deferToThreadPool
 
-from mcproxy.cli import connect_pods, connect_services
+from mcproxy.cli import connect_pods, connect_services, connect_tunnels
 from mcproxy.config import model
 from mcproxy.config.problem import Problem
 from mcproxy.net.causes import Cause, CauseCode, code_of
@@ -48,9 +48,10 @@ class ConnectStep(enum.IntEnum):
     RIGHT = 4
 
 
-_KINDS = {"clusters": "cluster", "ingresses": "ingress"}
+_KINDS = {"clusters": "cluster", "ingresses": "ingress", "listeners": "listener"}
 _STEPS = {"network": ConnectStep.NETWORK, "tls": ConnectStep.CERTIFICATE}
 """The step in which a check failed, by the kind of its cause's code (`CauseCode.kind`)."""
+_HUB_STEPS = {401: ConnectStep.CREDENTIAL, 403: ConnectStep.RIGHT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,12 @@ class ConnectChecks:
                 for authentication in config.authentication
                 if authentication.webhook is not None
             ]
+            work += [
+                self._hub(listener.name, url, listener.dial, shared)
+                for listener in config.listeners
+                if listener.dial is not None
+                for url in listener.dial.urls
+            ]
             if config.daemon.shared_state is not None:
                 work.append(self._redis(config.daemon.shared_state.redis))
             if tracing.configured(os.environ):
@@ -190,6 +197,12 @@ class ConnectChecks:
         from mcproxy.upstream.remedies import remedy
 
         config = cluster.config
+        if endpoint.config.tunnel is not None:
+            what = (
+                f"cluster {config.name}: endpoint {endpoint.name} is behind tunnel {endpoint.config.tunnel}, which only"
+            )
+            self._outcome.notes.append(f"{what} the running daemon has; `mcproxy status` shows both")
+            return None
         path, begun = config.health_check.path, self._reactor.seconds()
         status = 0
         cause: str | None
@@ -344,6 +357,37 @@ class ConnectChecks:
         except (ConnectError, ControlError, CredentialError) as error:
             what = f"its API services cannot be queried: {error.cause}"
             self._fault(ConnectStep.ANSWER, cluster.name, "endpoints", what, "see the log of the API server")
+
+    # -- hubs ---------------------------------------------------------------------------------------------------------
+
+    async def _hub(self, name: str, url: str, dial: model.Dial, shared: UpstreamContext) -> None:
+        """Test a hub that a listener dials."""
+        from mcproxy.net.connect_errors import ConnectError
+        from mcproxy.upstream.control import ControlError
+        from mcproxy.upstream.credentials import CredentialError
+        from mcproxy.upstream.remedies import keys_of_hub, remedy
+
+        try:
+            found = await self._in_place(connect_tunnels.ask(url, dial, shared, _WITHIN))
+        except CredentialError as error:
+            what = f"hub {url}: {error.cause}"
+            self._fault(ConnectStep.CREDENTIAL, name, "dial", what, "mend the credential", section="listeners")
+        except (ConnectError, ControlError) as error:
+            todo = remedy(error.cause, keys_of_hub(dial))
+            self._fault(step_of(error.cause), name, "dial", f"hub {url}: {error.cause}", todo, section="listeners")
+        else:
+            what = f"hub {url}: {found.what}"
+            if found.todo:
+                self._fault(
+                    _HUB_STEPS.get(found.status, ConnectStep.ANSWER),
+                    name,
+                    "dial",
+                    what,
+                    found.todo,
+                    section="listeners",
+                )
+            else:
+                self._outcome.good.append(f"listener {name}: hub {url}: chain and name are good, {found.what}")
 
     # -- others -------------------------------------------------------------------------------------------------------
 

@@ -355,7 +355,7 @@ class RequestTrace:
             yield "endpoints", "that of the kubeconfig"
             return
         endpoints = [one for one in cluster.endpoints if not policy.endpoints or one.name in policy.endpoints]
-        yield "endpoints", ", ".join(f"{one.name} (disabled)" if one.disabled else one.name for one in endpoints)
+        yield "endpoints", ", ".join(map(_endpoint, endpoints))
         yield "strategy", policy.strategy
         if all(one.disabled for one in endpoints):
             self._refuse(503, "every endpoint that it could go to is disabled")
@@ -371,6 +371,13 @@ class RequestTrace:
             yield "flow control", f"{describe_flow_control(controls[name])}{whose}"
             if _closed(controls[name], info) and not maybe:
                 self._refuse(429, f"flow control {shown(name)} lets none of these through")
+
+
+def _endpoint(endpoint: model.EndpointConfig) -> str:
+    """Return the name of an endpoint, its tunnel unless that is the name, and whether it is disabled."""
+    notes = [f"tunnel {endpoint.tunnel}"] if endpoint.tunnel is not None and endpoint.name != endpoint.url else []
+    notes += ["disabled"] if endpoint.disabled else []
+    return f"{endpoint.name} ({', '.join(notes)})" if notes else endpoint.name
 
 
 def describe(info: RequestInfo) -> str:

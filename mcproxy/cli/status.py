@@ -37,8 +37,8 @@ def add_parser(subparsers: Subparsers) -> None:
         "status",
         help="show what the running daemon is and does",
         description="Show what the running daemon is and does: what is wrong, the last reload, and as tables its "
-        "endpoints, servers, listeners, limits, API services, aggregates, services, certificates and processes; "
-        "several processes as one.",
+        "endpoints, tunnels, servers, listeners, limits, API services, aggregates, services, certificates and "
+        "processes; several processes as one.",
         epilog="exit status:\n"
         "  0  all is well\n"
         "  3  something is broken now: an endpoint is out, a certificate has expired, the last reload was refused\n"

@@ -21,9 +21,11 @@ from mcproxy.observe.tables.services import (
 )
 from mcproxy.observe.tables.table import At, Document, Entry, Form, Table
 from mcproxy.observe.tables.traffic import ENDPOINTS, LISTENERS, REFUSALS, SERVERS, senders
+from mcproxy.observe.tables.tunnels import TUNNELS
 
 SECTIONS: Mapping[str, Table] = {
     "endpoints": ENDPOINTS,
+    "tunnels": TUNNELS,
     "servers": SERVERS,
     "listeners": LISTENERS,
     "refusals": REFUSALS,

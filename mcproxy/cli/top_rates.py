@@ -7,6 +7,7 @@ from typing import Any
 
 from mcproxy.observe.ingress_rules import ShownRule, rules_of
 from mcproxy.observe.metrics.breakdown import quantile
+from mcproxy.observe.tables.tunnels import tunnel_rows
 
 Document = Mapping[str, Any]
 Entry = dict[str, Any]
@@ -34,6 +35,7 @@ def rates_of(status: Document, before: Document | None, seconds: float) -> Entry
         "servers": of.servers(),
         "clusters": of.clusters(),
         "endpoints": of.endpoints(),
+        "tunnels": of.tunnels(),
         "ingresses": of.ingresses(),
         "flowControls": of.flow_controls(),
         "aggregates": of.aggregates(),
@@ -99,6 +101,11 @@ class _Rates:
                     }
                 )
         return found
+
+    def tunnels(self) -> list[Entry]:
+        """Return the tunnels that are accepted, and the hubs that are dialled, as they are now."""
+        keys = ("name", "by", "peer", "connected", "since", "cause", "rttSeconds", "connections")
+        return [_kept(each, *keys) for each in tunnel_rows(self._status)]
 
     def ingresses(self) -> list[Entry]:
         """Return the rules of ingresses, with a separate entry for each service of a rule."""

@@ -14,6 +14,7 @@ from mcproxy.observe.tables.daemon import FLOW_CONTROLS, PROCESSES
 from mcproxy.observe.tables.services import AGGREGATES, INGRESSES
 from mcproxy.observe.tables.table import At, Table
 from mcproxy.observe.tables.traffic import ENDPOINTS, REFUSALS, SERVERS
+from mcproxy.observe.tables.tunnels import TUNNELS
 
 Entry = Mapping[str, Any]
 
@@ -29,6 +30,7 @@ _KEYS = {
 _TABLES = {
     "servers": SERVERS,
     "endpoints": ENDPOINTS,
+    "tunnels": TUNNELS,
     "refusals": REFUSALS,
     "flowControls": FLOW_CONTROLS,
     "aggregates": AGGREGATES,

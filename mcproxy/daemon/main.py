@@ -70,6 +70,7 @@ def run(
         return 1
     process_setup.set_collector_thresholds()
     process_setup.raise_descriptor_limit()
+    process_setup.daemon_instance()  # before workers and exec plugins get the environment
     path = os.path.abspath(path)
     try:
         takeover = _takeover()

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from mcproxy.apiservices.availability import Availability
 from mcproxy.config import model
+from mcproxy.daemon import process_setup
 from mcproxy.daemon.lazy_parts import (
     LazyAggregates,
     LazyMemberCaches,
@@ -27,6 +28,7 @@ from mcproxy.observe.metrics.metrics import Metrics
 from mcproxy.proxy.admin.admin_interface import AdminSource
 from mcproxy.requests.batch import SIZE
 from mcproxy.services.endpoint_table import EndpointTable
+from mcproxy.tunnels.other_processes import OtherProcesses
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.health_sharing import HealthExchange
 from mcproxy.upstream.upstream_context import UpstreamContext
@@ -125,7 +127,11 @@ class ProcessParts:
     """The source of Admin listeners; None in a process without listeners (the keeper)."""
     secret: bytes = field(default_factory=lambda: os.urandom(32))
     """The key of affinity cookies if no listener has a certificate; random, the same in all workers."""
-    instance: str = field(default_factory=lambda: os.urandom(16).hex())
+    instance: str = field(default_factory=process_setup.daemon_instance)
     """The name of this daemon for hubs (`tunnels.protocol.INSTANCE`): the same in all workers, and after an upgrade."""
+    process: str = "hub"
+    """The name of this process in tickets of tunnels."""
+    other_tunnels: OtherProcesses | None = None
+    """The tunnels of other processes; None: there are no other processes."""
     health: HealthExchange | None = None
     """The connection to processes that share the health of endpoints; None: this process makes its own checks."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import re
 import resource
 import stat
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from mcproxy.config import model
 from mcproxy.daemon.errors import DaemonError
 
 _THRESHOLDS = (20_000, 10, 10)
+_INSTANCE = "MCPROXY_INSTANCE"
 REAP_INTERVAL = 10.0
 """Seconds between two searches for adopted processes that have ended."""
 _MAKE_DIRECTORY = "create it for the daemon's user, or let systemd do so with StateDirectory="
@@ -50,6 +52,17 @@ def raise_descriptor_limit() -> int:
     with contextlib.suppress(OSError, ValueError):  # the hard limit is above the kernel's current maximum (fs.nr_open)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def daemon_instance() -> str:
+    """Return the name of this daemon for hubs of tunnels, 32 random hexadecimal digits.
+
+    It is in the environment, so that workers and the daemon of an upgrade have the same.
+    """
+    found = os.environ.get(_INSTANCE, "")
+    if re.fullmatch("[0-9a-f]{32}", found) is None:
+        found = os.environ[_INSTANCE] = os.urandom(16).hex()
+    return found
 
 
 def worker_count(daemon: model.DaemonConfig) -> int:

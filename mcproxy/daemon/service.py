@@ -77,7 +77,7 @@ class SingleProcessService:
         self._parts = parts
         self._deadlines = Deadlines(reactor)
         self._in_flight = APIRequestsInFlight(reactor)
-        self._tunnels = TunnelHub(reactor, self._deadlines, parts.metrics)
+        self._tunnels = TunnelHub(reactor, self._deadlines, parts.metrics, parts.process, parts.other_tunnels)
         shared = make_upstream_context(
             reactor, self._deadlines, self._in_flight.endpoint_out, parts.health, parts.metrics, self._tunnels
         )
@@ -131,6 +131,7 @@ class SingleProcessService:
             services=self._services,
             availability=self._availability,
             rights_check=self._rights_check,
+            tunnels=self._tunnels,
         )
 
     def _admin_parts(self, source: AdminSource) -> AdminParts:
@@ -175,6 +176,11 @@ class SingleProcessService:
     async def collect_figures(self) -> Figures:
         """Return `figures`, for the interface `dependencies.DaemonService`."""
         return self.figures
+
+    @property
+    def tunnels(self) -> TunnelHub:
+        """The tunnels that edges have opened, and their use by this process."""
+        return self._tunnels
 
     @property
     def metrics(self) -> Metrics:

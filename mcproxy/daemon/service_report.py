@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mcproxy.apiservices.availability import api_service_checks
+from mcproxy.config import model
 from mcproxy.daemon.lazy_parts import LazyIngresses
 from mcproxy.daemon.listeners import Listeners, LiveListener
 from mcproxy.daemon.process_parts import AggregatesOfProcess, AvailabilityOwner, ProcessParts, ServicesOfProcess
@@ -15,13 +16,15 @@ from mcproxy.daemon.status import Figures, ingress_status
 from mcproxy.daemon.status.cluster_status import by_version, of_api_services, of_clusters
 from mcproxy.daemon.status.process_status import of_process
 from mcproxy.daemon.status.server_status import of_flow_controls, of_reviews, of_servers, of_shared_limits
+from mcproxy.daemon.status.tunnel_status import of_edge, of_hub
 from mcproxy.kube.healthz import Check
 from mcproxy.net.wall_time import wall_seconds
 from mcproxy.proxy.admin.request_list import described
 from mcproxy.proxy.api_requests import APIRequestsInFlight
+from mcproxy.tunnels.dialer import Dialer
 
 if TYPE_CHECKING:
-    from mcproxy.config import model
+    from mcproxy.tunnels.hub import TunnelHub
     from mcproxy.upstream.cluster import Cluster
 
 
@@ -41,6 +44,7 @@ class ServiceReport:
         services: ServicesOfProcess,
         availability: AvailabilityOwner,
         rights_check: RightsCheck | RightsCheckOfLeader,
+        tunnels: TunnelHub,
     ) -> None:
         """`runtime` returns the Runtime in force."""
         self._reactor = reactor
@@ -53,13 +57,23 @@ class ServiceReport:
         self._services = services
         self._availability = availability
         self._rights_check = rights_check
+        self._tunnels = tunnels
 
     def figures(self) -> Figures:
         """Return the figures of this process, for JSON (`daemon.status`)."""
         runtime, shared = self._runtime(), self._parts.shared_limits
+        wall, now = wall_seconds(self._reactor), self._reactor.seconds()
         found: Figures = {
             "listeners": [of_listener(live) for live in self._listeners.all],
             "clusters": [],
+            "tunnels": [
+                *of_hub(self._tunnels.states, wall, now),
+                *(
+                    of_edge(live.config.name, live.socket, live.factory.counts(), wall, now)
+                    for live in self._listeners.in_force.values()
+                    if isinstance(live.socket, Dialer)
+                ),
+            ],
             "aggregates": self._aggregates.figures(),
             "apiServices": of_api_services(self._availability.known),
             **self._services.figures(),
@@ -74,9 +88,7 @@ class ServiceReport:
             missing = self._rights_check.missing
             found |= {
                 "servers": of_servers(runtime.servers, self._in_flight.requests),
-                "clusters": of_clusters(
-                    runtime.clusters, missing, wall_seconds(self._reactor), self._reactor.seconds()
-                ),
+                "clusters": of_clusters(runtime.clusters, missing, wall, now),
                 "flowControls": of_flow_controls(runtime.flow_controls),
                 **of_reviews(runtime.identity.loads()),
                 **ingress_status.of_ingresses(runtime.ingresses, self._ingresses.in_flight.requests),
@@ -107,17 +119,17 @@ class ServiceReport:
 def of_listener(live: LiveListener) -> Figures:
     """Return the figures of a listener. A removed listener has connections until they are drained.
 
-    `address` is the bound address of the socket, which can differ for port 0 and for sockets of systemd.
+    `address` is the bound address of the socket, which can differ for port 0 and for sockets of systemd. A listener
+    that dials has none; `tunnel_status` has its control connections.
     """
     counts = live.factory.counts()
-    connected = sum(connections for connections, _ in counts.values())
     return {
         "name": live.config.name,
         "bind": live.config.address,
         "address": None if live.bound is None else str(live.bound),
         "serves": str(live.config.serves),
         "accepting": live.socket.accepting,
-        "handshakes": max(0, live.socket.connections - connected),
+        "handshakes": live.socket.handshakes,
         **by_version([counts]),
         "protection": dict(live.factory.protection),
         "limits": {"connections": live.config.limits.connections},
@@ -132,18 +144,33 @@ def checks_of(
 ) -> Sequence[Check]:
     """Return the checks; the first has the name that kube-apiserver uses.
 
+    A listener that dials fails if no hub is connected, and then readiness only if no listener serves clients.
     A cluster without a ready endpoint fails readiness only if no other cluster has a ready endpoint. Otherwise one
     unavailable cluster would make all replicas unready, and so all clusters unreachable. Readiness does not depend on
     the clusters `optional`. Causes contain no addresses.
     """
     found = [Check("shutdown", "process is shutting down" if stopping else "")]
-    found += [
-        Check(f"listener/{live.config.name}", "" if live.socket.accepting or stopping else "it does not accept")
-        for live in listeners
-    ]
+    found += _of_listeners(listeners, stopping)
     causes = {name: cluster.unready_cause for name, cluster in clusters.items()}
     all_away = all(cause for name, cause in causes.items() if name not in optional)
     found += [Check(f"cluster/{name}", cause, all_away and name not in optional) for name, cause in causes.items()]
+    return found
+
+
+def _of_listeners(listeners: Iterable[LiveListener], stopping: bool) -> Sequence[Check]:
+    """Return the checks of listeners. A hub that is away must not make the edge unready for its clients nearby."""
+    every = list(listeners)
+    reached = any(
+        live.socket.connected if isinstance(live.socket, Dialer) else live.config.serves is not model.Serves.ADMIN
+        for live in every
+    )
+    found = []
+    for live in every:
+        cause = "" if live.socket.accepting or stopping else "it does not accept"
+        needed = True
+        if isinstance(live.socket, Dialer) and not cause and not stopping and not live.socket.connected:
+            cause, needed = "no hub is connected", not reached
+        found.append(Check(f"listener/{live.config.name}", cause, needed))
     return found
 
 

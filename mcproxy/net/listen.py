@@ -204,6 +204,11 @@ class Listener:
         """The number of open connections, including connections in their handshake."""
         return len(self._clients)
 
+    @property
+    def handshakes(self) -> int:
+        """The number of connections whose PROXY header and TLS handshake are not complete."""
+        return len(self._pending)
+
     def __iter__(self) -> Iterator[SocketStream]:
         """Iterate over a copy of the connections with a protocol, because the set can change meanwhile."""
         return iter(tuple(self._streams))

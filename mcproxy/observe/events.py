@@ -591,6 +591,41 @@ EVENTS: Mapping[str, LogEvent] = {
         "The environment enables spans (`OTEL_EXPORTER_OTLP_ENDPOINT`), but requests are not traced.",
         "See `cause`: install `requirements/all.lock`, or correct or unset the variables that begin with `OTEL_`.",
     ),
+    "tunnel_dial_failed": LogEvent(
+        "warn",
+        "At the edge: a hub cannot be dialled, and is dialled again. At the hub: an edge that is connected could not "
+        "open a connection for requests.",
+        "See `cause` and `todo`. At the hub, `cause` is what the edge reports; a firewall or HTTP proxy may limit its "
+        "connections.",
+        todo_in_line=True,
+    ),
+    "tunnel_down": LogEvent(
+        "warn",
+        "The last control connection of a tunnel has ended after `age` seconds. At the hub its endpoint is out; open "
+        "requests go on.",
+        "Nothing if `tunnel_up` follows: the edge dials again by itself. Else see the log of the other end, and the "
+        "network between.",
+        todo_in_line=True,
+    ),
+    "tunnel_name_taken": LogEvent(
+        "warn",
+        "Two edges want the same tunnel; the first one, which answers, keeps it. Both ends have this line.",
+        "Give each edge daemon a tunnel of its own (`listeners[].dial.tunnel`), and end a former edge.",
+        todo_in_line=True,
+    ),
+    "tunnel_partial": LogEvent(
+        "warn",
+        "An edge is connected to some of its hubs only: clients of the others do not reach the site.",
+        "See `cause`, these hubs, and the network to them; they are dialled again by themselves.",
+        todo_in_line=True,
+    ),
+    "tunnel_refused": LogEvent(
+        "warn",
+        "A hub refused a tunnel or a connection of one. Both ends have this line.",
+        "See `cause`. The user of the edge's credential must be among the `users` of the tunnel, and the server must "
+        "have the tunnel in its `backend`.",
+    ),
+    "tunnel_up": LogEvent("info", "A tunnel is connected; `peer` is the edge, or at the edge the hub."),
     "unread_bodies_limit_reached": LogEvent(
         "warn",
         "The unread request bodies of all connections reached their limit; requests are refused (503).",

@@ -27,6 +27,8 @@ _RECENT = 3600.0  # seconds for which the end of a process is shown
 _RIGHTS = 3  # limit of the named missing rights
 _REFUSED = frozenset(map(str, REFUSED))
 
+_TUNNEL = "tunnel:"  # the beginning of the URL of an endpoint behind a tunnel
+
 Status = Mapping[str, Any]
 
 
@@ -44,7 +46,13 @@ class StatusProblem(NamedTuple):
 def problems(status: Status) -> list[StatusProblem]:
     """Return the problems, first those that affect clients."""
     found = [*_of_daemon(status), *_of_listeners(status), *_of_clusters(status), *_of_aggregates(status)]
-    found += [*_of_api_services(status), *_of_ingresses(status), *_of_services(status), *_of_exports(status)]
+    found += [
+        *_of_tunnels(status),
+        *_of_api_services(status),
+        *_of_ingresses(status),
+        *_of_services(status),
+        *_of_exports(status),
+    ]
     found += [*_of_certificates(status), *_of_limits(status), *_of_refusals(status)]
     found += [*_of_logs(status), *_of_processes(status)]
     return sorted(found, key=lambda problem: (not problem.severe, not problem.broken))
@@ -107,6 +115,30 @@ def _of_clusters(status: Status) -> Iterator[StatusProblem]:
         if missing := each.get("rightsMissing"):
             more = f" and {len(missing) - _RIGHTS} more" if len(missing) > _RIGHTS else ""
             yield _warning(f"{name} does not grant the proxy: {', '.join(missing[:_RIGHTS])}{more}", "clusters")
+
+
+def _of_tunnels(status: Status) -> Iterator[StatusProblem]:
+    """Yield a problem for each hub of an edge, and for tunnels of a hub that no endpoint's problem names."""
+    shown = {
+        str(one.get("url")).removeprefix(_TUNNEL).partition("/")[0]
+        for each in status.get("clusters") or ()
+        for one in each.get("endpoints") or ()
+        if one.get("state") == "out" and str(one.get("url")).startswith(_TUNNEL)
+    }
+    for each in status.get("tunnels") or ():
+        name = f"tunnel {each['name']}"
+        if each.get("role") == "hub":
+            if each.get("connected") is False and each["name"] not in shown:
+                yield _warning(f"{name} is not connected: {each.get('cause')}", "tunnels")  # no endpoint is out
+            continue
+        hubs = each.get("hubs") or ()
+        away = [hub for hub in hubs if hub.get("connected") is False]
+        of = f"{name} of listener {each.get('listener')}"
+        if away and len(away) == len(hubs):
+            yield _severe(f"{of}: no hub is connected; {away[0].get('url')}: {away[0].get('cause')}", "tunnels")
+        else:
+            for hub in away:
+                yield _broken(f"{of}: hub {hub.get('url')} is not connected: {hub.get('cause')}", "tunnels")
 
 
 def _of_aggregates(status: Status) -> Iterator[StatusProblem]:

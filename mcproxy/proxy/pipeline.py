@@ -162,8 +162,8 @@ class Pipeline:
                 exchange.set_long_running()
             if cluster is None:
                 if server.tunnels is not None:
-                    step = _FORWARDING
-                    await self._answered(request, server.tunnels.serve(request, target))
+                    step = _AUTHORIZATION
+                    await server.tunnels.serve(request, target)
                     return
                 step = _AGGREGATE
                 await self._aggregate(request, server, info, target)

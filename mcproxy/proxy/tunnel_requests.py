@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from twisted.logger import Logger
+from twisted.internet.defer import Deferred
 
 from mcproxy.kube.status import StatusError, retry_after
+from mcproxy.proxy.filters import while_connected
 from mcproxy.requests.coroutines import settled
 from mcproxy.tunnels import protocol
-from mcproxy.tunnels.hub import Opener, TunnelHub, TunnelRefused
+from mcproxy.tunnels.hub import TunnelHub, TunnelRefused
+from mcproxy.tunnels.open_connections import Opener
 from mcproxy.tunnels.turned import TurnedConnection
 
 if TYPE_CHECKING:
     from mcproxy.proxy.request import Request
     from mcproxy.proxy.routes import VirtualServer
-
-log = Logger(__name__)
 
 _RETRY_AFTER = 5  # seconds, in refusals that another attempt may not get
 _PATH = protocol.PATH.encode()
@@ -67,20 +67,24 @@ class TunnelServer:
         if head.upgrade is None or head.upgrade.lower() != protocol.UPGRADE or head.method != b"GET":
             token = protocol.UPGRADE.decode()
             raise TunnelRefused(400, f"a tunnel is opened by GET over HTTP/1.1 with Upgrade: {token}", "malformed")
-        instance, ticket = head.header(_INSTANCE) or b"", head.header(_TICKET)
-        if not protocol.is_instance(instance):
-            raise TunnelRefused(400, f"{protocol.INSTANCE} is not 32 hexadecimal digits", "malformed")
+        instance, ticket = head.header(_INSTANCE), head.header(_TICKET)
+        if instance is None and ticket is None:  # `check --connect`, which opens no tunnel
+            raise StatusError(400, protocol.NO_INSTANCE, details={})
+        if instance is None or not protocol.is_instance(instance):
+            raise TunnelRefused(400, protocol.NO_INSTANCE, "malformed")
         opener = self._opener(request, name, user)
         if ticket is None:
-            await hub.claim(name, instance, opener.peer)
+            await while_connected(request, Deferred.fromCoroutine(hub.claim(name, instance, opener.peer)))
             connection = self._switch(request)
             if connection is not None:
                 hub.open_control(connection, opener, instance)
             return
-        awaited = hub.redeem(name, ticket)
+        redeemed = await while_connected(request, Deferred.fromCoroutine(hub.redeem(name, ticket)))
         connection = self._switch(request)
         if connection is not None:
-            hub.open_data(awaited, connection, opener)
+            hub.open_data(redeemed, connection, opener)
+        else:
+            hub.abandon(redeemed)
 
     def _switch(self, request: Request) -> TurnedConnection | None:
         """Respond with 101, and return the connection; None if the edge has disconnected meanwhile."""

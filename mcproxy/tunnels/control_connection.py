@@ -61,6 +61,7 @@ class ControlConnection:
         self.engine = H2ClientConnection(self, deadlines, _RESOURCES, self._violated)
         connection.attach(self.engine, H2)
         self.engine.keep_alive(protocol.HUB_KEEP_ALIVE, protocol.ANSWER_SECONDS)
+        self.engine.ask_peer()  # so that the round trip is known soon
 
     async def post(self, path: str, body: bytes) -> None:
         """Send a request. Raises ConnectFailed if the edge does not do it, with its cause. The caller sets a limit of

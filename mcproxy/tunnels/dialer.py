@@ -55,6 +55,16 @@ class Dialer:
         """The links in the order of the configuration."""
         return [self._links[url] for url in self._dial.urls if url in self._links]
 
+    @property
+    def tunnel(self) -> str:
+        """The name of the tunnel."""
+        return self._dial.tunnel
+
+    @property
+    def connected(self) -> bool:
+        """Whether a hub is connected, by a link in force or the one that it replaces."""
+        return any(link.is_up or (link.replaced is not None and link.replaced.is_up) for link in self.links)
+
     def configure(self, dial: model.Dial) -> None:
         """Follow a configuration: links to other hubs, and new connections with other settings.
 
@@ -124,6 +134,11 @@ class Dialer:
     def connections(self) -> int:
         """The number of open connections."""
         return len(self._streams)
+
+    @property
+    def handshakes(self) -> int:
+        """None: a connection is counted when the hub has accepted it."""
+        return 0
 
     def __iter__(self) -> Iterator[SocketStream]:
         return iter(tuple(self._streams))

@@ -9,18 +9,18 @@ One object lives as long as the process, over all reloads.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable
-from dataclasses import dataclass
+import socket
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IProtocol, IReactorTime
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from mcproxy.config import model
 from mcproxy.http.deadlines import Deadlines
+from mcproxy.http.h1.h1_client import H1ClientConnection
 from mcproxy.http.h2.h2_client import H2ClientConnection
 from mcproxy.log_once import LogOnce
 from mcproxy.net.alpn import H2, HTTP1_1
@@ -28,24 +28,25 @@ from mcproxy.net.causes import Cause, CauseCode
 from mcproxy.net.connect_errors import ConnectError, ConnectFailed, ConnectTimeout
 from mcproxy.observe.metrics.families import TUNNEL_DIAL_DURATION, TUNNEL_DIALS, TUNNELS_REFUSED
 from mcproxy.tunnels import protocol
+from mcproxy.tunnels.byte_relay import RelayEnd, passed_on, relay
 from mcproxy.tunnels.control_connection import at_limit
+from mcproxy.tunnels.open_connections import OpenConnections, Opener
 from mcproxy.tunnels.tunnel_state import TunnelState
 
 if TYPE_CHECKING:
-    from mcproxy.net.socket_stream import SocketStream
     from mcproxy.observe.metrics.metrics import Metrics
     from mcproxy.tunnels.control_connection import ControlConnection
+    from mcproxy.tunnels.other_processes import OtherProcesses
     from mcproxy.tunnels.turned import TurnedConnection
 
 log = Logger(__name__)
 
-_CHECK_INTERVAL: Final = 10.0
-"""Seconds between two authentications of an open connection."""
 _PROOF_SECONDS: Final = 5.0
 """Seconds in which an earlier edge has to answer, when another one wants the name of its tunnel."""
 _PROOF_STEP: Final = 0.1
 _DRAIN_WITHIN: Final = 10.0
-"""Seconds over which edges replace their control connections."""
+"""Greatest time over which edges replace their control connections (seconds)."""
+_DRAINS_PER_SECOND: Final = 50.0
 
 
 class TunnelRefused(Exception):
@@ -58,19 +59,6 @@ class TunnelRefused(Exception):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opener:
-    """Who has opened a connection: for checks as long as it is open."""
-
-    tunnel: str
-    user: str
-    peer: str
-    listener: object
-    """The listener's factory, by identity."""
-    is_accepted: Callable[[], Awaitable[bool]]
-    """Authenticates the credential again, by the configuration in force."""
-
-
 class Awaited:
     """A dial whose connection has not arrived yet."""
 
@@ -79,25 +67,44 @@ class Awaited:
     def __init__(self, tunnel: str, alpn: bytes) -> None:
         self.tunnel = tunnel
         self.alpn = alpn
-        self.arrived: Deferred[tuple[TurnedConnection, Opener]] = Deferred()
+        self.arrived: Deferred[TurnedConnection] = Deferred()
+
+
+class PassedOn:
+    """A dial of another process, which has accepted the ticket; `end`: this process's end of a socket pair."""
+
+    __slots__ = ("end",)
+
+    def __init__(self, end: socket.socket) -> None:
+        self.end = end
+
+
+Redeemed = Awaited | PassedOn
 
 
 class TunnelHub:
     """All tunnels of a process."""
 
-    def __init__(self, clock: IReactorTime, deadlines: Deadlines, metrics: Metrics, process: str = "hub") -> None:
-        """`process`: the name of this process in tickets."""
+    def __init__(
+        self,
+        clock: IReactorTime,
+        deadlines: Deadlines,
+        metrics: Metrics,
+        process: str = "hub",
+        others: OtherProcesses | None = None,
+    ) -> None:
+        """`process`: the name of this process in tickets. `others`: None if there are no other processes."""
         self._clock = clock
+        self._others = others
         self.deadlines = deadlines
         self._counts = metrics.counts
         self._process = process
         self._states: dict[str, TunnelState] = {}
         self._config: dict[str, model.Tunnel] = {}
         self._awaited: dict[str, Awaited] = {}
-        self._open: dict[SocketStream, Opener] = {}
+        self._open = OpenConnections(clock, self.may_open, lambda name, cause: self.state(name).note_cause(cause))
         self._once = LogOnce()
         self._draining = False
-        self._checks: LoopingCall | None = None
         self._begun_at = clock.seconds()
 
     # -- the configuration --------------------------------------------------------------------------------------
@@ -109,13 +116,14 @@ class TunnelHub:
             self._states.pop(name).close("the tunnel was removed from the configuration")
         for name in self._config:
             self.state(name)
-        self._check_open()
+        self._open.check()
 
     def state(self, name: str) -> TunnelState:
         """Return the state of a tunnel."""
         found = self._states.get(name)
         if found is None:
-            found = self._states[name] = TunnelState(name, self._clock, self.deadlines, self._begun_at)
+            publish = None if self._others is None else self._others.publish
+            found = self._states[name] = TunnelState(name, self._clock, self.deadlines, self._begun_at, publish)
         return found
 
     @property
@@ -141,23 +149,30 @@ class TunnelHub:
         """
         if self._draining:
             raise TunnelRefused(503, "the hub is stopping", "stopping")
-        state = self.state(name)
-        others = state.other_instances(instance)
-        for control in others:
-            if await self._answers(control):
-                if self._once.allows(("taken", name), self._clock.seconds()):
-                    log.warn(
-                        "two edges want the same tunnel; the first one keeps it",
-                        event="tunnel_name_taken",
-                        tunnel=name,
-                        peer=control.peer,
-                        client=peer,
-                        todo="give each edge daemon a tunnel of its own (listeners[].dial.tunnel)",
-                    )
-                raise TunnelRefused(409, f'another edge has the tunnel "{name}", and it answers', "name_taken")
-            control.abort("it does not answer, and another edge replaces it")
-        if len(state.controls) >= protocol.MAX_CONTROLS:
+        here, others = instance.decode(), self._others
+        taken = await self.prove(name, here)
+        if not taken and others is not None and any(each != here for each in others.instances(name)):
+            taken = await others.prove(name, here)
+        if taken:
+            if self._once.allows(("taken", name), self._clock.seconds()):
+                log.warn(
+                    "two edges want the same tunnel; the first one keeps it",
+                    event="tunnel_name_taken",
+                    tunnel=name,
+                    client=peer,
+                    todo="give each edge daemon a tunnel of its own (listeners[].dial.tunnel)",
+                )
+            raise TunnelRefused(409, f'another edge has the tunnel "{name}", and it answers', "name_taken")
+        if len(self.state(name).controls) >= protocol.MAX_CONTROLS:
             raise TunnelRefused(429, f"the tunnel has {protocol.MAX_CONTROLS} control connections", "controls")
+
+    async def prove(self, name: str, instance: str) -> bool:
+        """Whether an edge of another instance answers here on its control connection; ends those that do not."""
+        for control in self.state(name).other_instances(instance.encode()):
+            if await self._answers(control):
+                return True
+            control.abort("it does not answer, and another edge replaces it")
+        return False
 
     async def _answers(self, control: ControlConnection) -> bool:
         """Whether the peer of a control connection sends a byte within some seconds."""
@@ -174,23 +189,84 @@ class TunnelHub:
 
     def open_control(self, connection: TurnedConnection, opener: Opener, instance: bytes) -> None:
         """Use a connection, after its 101, as a control connection."""
-        self._keep(connection, opener)
+        self._open.add(connection.stream, opener)
         self.state(opener.tunnel).add(connection, instance, opener.peer)
 
-    def redeem(self, name: str, ticket: bytes) -> Awaited:
-        """Return the dial that a ticket belongs to; each ticket is valid once. Raises TunnelRefused."""
-        awaited = self._awaited.get(ticket.decode("latin-1"))
+    async def redeem(self, name: str, ticket: bytes) -> Redeemed:
+        """Return the dial that a ticket belongs to, in this process or another; each ticket is valid once.
+
+        Raises TunnelRefused.
+        """
+        try:
+            process = protocol.process_of(ticket)
+        except ValueError as error:
+            raise TunnelRefused(403, str(error), "ticket") from None
+        text = ticket.decode("ascii")
+        if process != self._process and self._others is not None:
+            ours, theirs = socket.socketpair()
+            try:
+                with theirs:
+                    if await self._others.pass_on(process, name, text, theirs):
+                        ours.setblocking(False)
+                        return PassedOn(ours)
+            except BaseException:
+                ours.close()
+                raise
+            ours.close()
+        elif (awaited := self._take(name, text)) is not None:
+            return awaited
+        raise TunnelRefused(403, "the ticket is not valid: it is late, used, or of another tunnel", "ticket")
+
+    def _take(self, name: str, ticket: str) -> Awaited | None:
+        awaited = self._awaited.get(ticket)
         if awaited is None or awaited.tunnel != name or awaited.arrived.called:
-            raise TunnelRefused(403, "the ticket is not valid: it is late, used, or of another tunnel", "ticket")
-        del self._awaited[ticket.decode("latin-1")]
+            return None
+        del self._awaited[ticket]
         return awaited
 
-    def open_data(self, awaited: Awaited, connection: TurnedConnection, opener: Opener) -> None:
+    def open_data(self, redeemed: Redeemed, connection: TurnedConnection, opener: Opener) -> None:
         """Use a connection, after its 101, for the dial that has waited for it."""
-        if awaited.arrived.called:
+        self._open.add(connection.stream, opener)
+        if isinstance(redeemed, PassedOn):
+            relay(connection, redeemed.end, H2)
+        elif redeemed.arrived.called:
             connection.abort()
         else:
-            awaited.arrived.callback((connection, opener))
+            redeemed.arrived.callback(connection)
+
+    def abandon(self, redeemed: Redeemed) -> None:
+        """Give up a dial, because its edge has disconnected before the 101."""
+        if isinstance(redeemed, PassedOn):
+            redeemed.end.close()
+        elif not redeemed.arrived.called:
+            redeemed.arrived.errback(ConnectFailed("the edge has closed the connection at once"))
+
+    def arrive(self, name: str, ticket: str, end: socket.socket) -> bool:
+        """Take a connection that another process has accepted; return whether its ticket is valid here."""
+        awaited = self._take(name, ticket)
+        if awaited is None:
+            end.close()
+            return False
+        end.setblocking(False)
+        awaited.arrived.callback(passed_on(self._clock, end))
+        return True
+
+    async def dial_for_other(self, name: str, ticket: str, alpn: bytes) -> None:
+        """Ask the edge to dial, for another process. Raises ConnectFailed."""
+        state = self.state(name)
+        body = protocol.DialRequest(ticket, alpn).encode()
+        problem = ConnectFailed(Cause(state.cause, CauseCode.NO_TUNNEL))
+        for _ in range(len(state.controls)):
+            control = state.pick()
+            if control is None:
+                break
+            try:
+                await control.post(protocol.DIAL, body)
+            except ConnectFailed as failed:  # another process of the edge may dial
+                problem = failed
+            else:
+                return
+        raise problem
 
     def refused(self, name: str, refusal: TunnelRefused, user: str, peer: str) -> None:
         """Count and log a refused connection."""
@@ -205,43 +281,6 @@ class TunnelHub:
                 status=refusal.status,
                 cause=refusal.message,
             )
-
-    def _keep(self, connection: TurnedConnection, opener: Opener) -> None:
-        stream = connection.stream
-        self._open[stream] = opener
-        stream.call_when_closed(lambda: self._closed(stream))
-        if self._checks is None:
-            self._checks = LoopingCall(self._check_open)
-            self._checks.clock = self._clock
-            self._checks.start(_CHECK_INTERVAL, now=False)
-
-    def _closed(self, stream: SocketStream) -> None:
-        opener = self._open.pop(stream, None)
-        if opener is not None and opener.tunnel in self._states:
-            self._states[opener.tunnel].connection_closed(stream)
-
-    # -- authentication of open connections ---------------------------------------------------------------------
-
-    def _check_open(self) -> None:
-        for stream, opener in list(self._open.items()):
-            if not self.may_open(opener.tunnel, opener.user):
-                self._end(stream, opener, "its user may not open the tunnel any more")
-            else:
-                checking = Deferred.fromCoroutine(self._check(stream, opener))
-                checking.addErrback(self._check_failed, stream, opener)
-
-    async def _check(self, stream: SocketStream, opener: Opener) -> None:
-        if not await opener.is_accepted():
-            self._end(stream, opener, "its credential is not accepted any more")
-
-    def _check_failed(self, failure: Failure, stream: SocketStream, opener: Opener) -> None:
-        log.failure("a bug in the authentication of a tunnel", event="internal_error", failure=failure)
-        self._end(stream, opener, "its credential cannot be checked")
-
-    def _end(self, stream: SocketStream, opener: Opener, cause: str) -> None:
-        if stream in self._open:
-            self.state(opener.tunnel).note_cause(cause)
-            stream.abortConnection()
 
     # -- connections for endpoints --------------------------------------------------------------------------------
 
@@ -288,32 +327,38 @@ class TunnelHub:
 
     async def _connect(self, name: str, engine: IProtocol, alpn: bytes) -> None:
         state = self.state(name)
-        control = state.pick()
-        if control is None:
-            control = await state.expected()
+        if not state.is_up:
+            await state.expected()
         limit = self._config[name].max_connections if name in self._config else 0
         if state.connections >= limit:
             raise at_limit(f"tunnel {name} has {limit} connections (maxConnections)")
         awaited = Awaited(name, alpn)
         ticket = protocol.new_ticket(self._process)
         self._awaited[ticket] = awaited
-        asking = Deferred.fromCoroutine(control.post(protocol.DIAL, protocol.DialRequest(ticket, alpn).encode()))
+        asking = Deferred.fromCoroutine(self._ask(state, ticket, alpn))
         asking.addErrback(_unless_arrived, awaited)
         state.dialling += 1
         try:
-            connection, opener = await awaited.arrived
+            connection = await awaited.arrived
         except BaseException:
             asking.cancel()
             raise
         finally:
             state.dialling -= 1
             self._awaited.pop(ticket, None)
-        self._keep(connection, opener)
-        state.opened(connection.stream, alpn)
+        stream = connection.stream
+        state.opened(stream, alpn)
+        stream.call_when_closed(lambda: state.connection_closed(stream))
         connection.attach(engine, alpn)
-        http2: Any = connection.stream.protocol
+        http2: Any = stream.protocol
         if isinstance(http2, H2ClientConnection):
             http2.keep_alive(protocol.HUB_KEEP_ALIVE, protocol.ANSWER_SECONDS)
+
+    async def _ask(self, state: TunnelState, ticket: str, alpn: bytes) -> None:
+        if state.controls or self._others is None:
+            await self.dial_for_other(state.name, ticket, alpn)
+        else:
+            await self._others.dial(state.name, ticket, alpn)
 
     # -- the end ------------------------------------------------------------------------------------------------
 
@@ -324,8 +369,9 @@ class TunnelHub:
         """
         if listeners is None:
             self._draining = True
-        streams = {stream for stream, opener in self._open.items() if listeners is None or opener.listener in listeners}
-        body = protocol.DrainRequest(_DRAIN_WITHIN).encode()
+        streams = self._open.of_listeners(listeners)
+        within = min(_DRAIN_WITHIN, len(streams) / _DRAINS_PER_SECOND)
+        body = protocol.DrainRequest(within).encode()
         for state in self._states.values():
             for control in state.controls:
                 if control.engine.transport in streams:
@@ -335,14 +381,13 @@ class TunnelHub:
     def close(self) -> None:
         """End all connections: those of requests, too."""
         self._draining = True
-        if self._checks is not None:
-            self._checks.stop()
-            self._checks = None
+        self._open.stop()
         for state in self._states.values():
             state.close("the hub has stopped")
-        for stream in list(self._open):
-            stream.loseConnection()
-            stream.abortConnection()
+        for stream in self._open.of_listeners(None):
+            engine: Any = stream.protocol
+            if isinstance(engine, H1ClientConnection | H2ClientConnection | RelayEnd):
+                engine.retire()
 
 
 def _drain_failed(failure: Failure) -> None:

@@ -33,7 +33,7 @@ from mcproxy.tunnels.turned import TurnedConnection
 from mcproxy.upstream.control import ControlClient, ControlError
 from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.endpoint import Endpoint
-from mcproxy.upstream.remedies import Keys, remedy
+from mcproxy.upstream.remedies import keys_of_hub, remedy
 from mcproxy.upstream.tls import EndpointTLS
 
 if TYPE_CHECKING:
@@ -50,14 +50,6 @@ _MOST_BODY: Final = 64 * 1024
 _STREAMS: Final = 64
 """Dials of a hub at the same time."""
 _STEADY = frozenset({CauseCode.EXPIRED, CauseCode.NOT_YET_VALID})
-_KEYS = Keys(
-    server="the hub",
-    ca="`dial.tls.caFile`",
-    name="`dial.serverName`",
-    certificate="`dial.tls.certFile`",
-    credential="`dial.credentials`",
-    proxy="`dial.proxy`",
-)
 _CONNECTIONS = model.Connections(protocol=model.UpstreamProtocol.HTTP1, connect_timeout=10.0)
 
 
@@ -111,7 +103,7 @@ class HubLink:
         self._stopped = False
         self._running: Deferred[None] | None = None
         self._wake: Deferred[None] | None = None
-        cluster = _cluster(url, dial)
+        cluster = hub_cluster(url, dial)
         endpoint = cluster.endpoints[0]
         source = context.credential_source(cluster)
         tls = EndpointTLS(context.contexts, cluster.tls, endpoint.host, lambda: source.certificate)
@@ -132,6 +124,11 @@ class HubLink:
     def connections(self) -> int:
         """The number of data connections."""
         return len(self._data)
+
+    @property
+    def rtt(self) -> float:
+        """The round trip of a PING on the control connection (seconds); 0: unknown."""
+        return 0.0 if self._current is None else self._current.rtt
 
     def start(self) -> None:
         """Begin to dial."""
@@ -196,6 +193,7 @@ class HubLink:
         stream.call_when_closed(lambda: self._control_closed(control))
         connection.attach(control, H2)
         control.keep_alive(self.dial_config.keep_alive, protocol.ANSWER_SECONDS)
+        control.ask_peer()  # so that the round trip is known soon
         return control
 
     def _control_closed(self, control: H2ServerConnection) -> None:
@@ -265,32 +263,30 @@ class HubLink:
             self.cause = cause
             self._changed(self)
         if self._once.allows("failure", state=cause):
-            if isinstance(problem, _Refused) and problem.status == 409:
-                log.warn(
-                    "two edges want the same tunnel; the other one keeps it",
-                    event="tunnel_name_taken",
-                    listener=self._factory.name,
-                    tunnel=self.dial_config.tunnel,
-                    peer=self.url,
-                    cause=cause,
-                    todo="give each edge daemon a tunnel of its own (listeners[].dial.tunnel)",
-                )
-            else:
-                refused = isinstance(problem, _Refused)
-                log.warn(
-                    "the hub refuses the tunnel" if refused else "the hub cannot be dialled",
-                    event="tunnel_refused" if refused else "tunnel_dial_failed",
-                    listener=self._factory.name,
-                    tunnel=self.dial_config.tunnel,
-                    peer=self.url,
-                    cause=cause,
-                    todo="see the users of the tunnel at the hub, and the credential in dial"
-                    if refused
-                    else remedy(cause, _KEYS, default="see whether the hub can be reached from here"),
-                )
+            self._log_failure(problem, cause)
         if code_of(cause) in _STEADY:
             return self._backoff.steady()
         return self._backoff.after_failure(problem.retry_after if isinstance(problem, _Refused) else 0.0)
+
+    def _log_failure(self, problem: Exception, cause: str) -> None:
+        fields = {"listener": self._factory.name, "tunnel": self.dial_config.tunnel, "peer": self.url, "cause": cause}
+        if not isinstance(problem, _Refused):
+            todo = remedy(cause, keys_of_hub(self.dial_config))
+            log.warn("the hub cannot be dialled", event="tunnel_dial_failed", **fields, todo=todo)
+        elif problem.status == 409:
+            log.warn(
+                "two edges want the same tunnel; the other one keeps it",
+                event="tunnel_name_taken",
+                **fields,
+                todo="give each edge daemon a tunnel of its own (listeners[].dial.tunnel)",
+            )
+        else:
+            log.warn(
+                "the hub refuses the tunnel",
+                event="tunnel_refused",
+                **fields,
+                todo="see the users of the tunnel at the hub, and the credential in dial",
+            )
 
     # -- data connections -----------------------------------------------------------------------------------------
 
@@ -349,7 +345,7 @@ async def _refusal(response: ControlStream) -> _Refused:
     return _Refused(status, cause, float(retry_after) if retry_after.isdigit() and len(retry_after) < 6 else 0.0)
 
 
-def _cluster(url: str, dial: model.Dial) -> model.ClusterConfig:
+def hub_cluster(url: str, dial: model.Dial) -> model.ClusterConfig:
     """Return the hub as a cluster entry, so that its TLS, credential and proxy are those of clusters."""
     return model.ClusterConfig(
         name=f"hub of tunnel {dial.tunnel}",

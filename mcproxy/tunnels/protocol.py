@@ -24,6 +24,10 @@ UPGRADE: Final = b"mcproxy-tunnel/1"
 """The token of the Upgrade field; its version is that of this protocol."""
 INSTANCE: Final = "Mcproxy-Instance"
 """The field that names the edge's daemon: 32 hexadecimal digits, the same in all its processes and after an upgrade."""
+NO_INSTANCE: Final = f"{INSTANCE} is not 32 hexadecimal digits"
+"""The hub's answer (400) to a request for a tunnel that is right in all but this field. `check --connect` at an edge
+sends such a request: it takes the place of no daemon.
+"""
 TICKET: Final = "Mcproxy-Ticket"
 """The field with the ticket of a dial."""
 

@@ -14,7 +14,7 @@ from twisted.logger import Logger
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.net.causes import Cause, CauseCode
 from mcproxy.net.connect_errors import ConnectFailed
-from mcproxy.net.wall_time import wall_seconds
+from mcproxy.net.wall_time import WallSeconds, wall_seconds
 from mcproxy.tunnels.control_connection import ControlConnection
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ class TunnelState:
         "_listeners",
         "_next",
         "_noted",
+        "_publish",
+        "_remote",
         "_since",
         "_waiting",
         "controls",
@@ -47,8 +49,17 @@ class TunnelState:
         "name",
     )
 
-    def __init__(self, name: str, clock: IReactorTime, deadlines: Deadlines, begun_at: float) -> None:
-        """`begun_at`: the time of the process's start."""
+    def __init__(
+        self,
+        name: str,
+        clock: IReactorTime,
+        deadlines: Deadlines,
+        begun_at: float,
+        publish: Callable[[str, list[str], str], None] | None,
+    ) -> None:
+        """`begun_at`: the time of the process's start. `publish` tells other processes (`OtherProcesses.publish`);
+        None: there are none.
+        """
         self.name = name
         self._clock = clock
         self._deadlines = deadlines
@@ -57,16 +68,18 @@ class TunnelState:
         self._cause = ""  # why it is down; "": it was never up
         self._noted = ""  # the cause for the next loss
         self._next = 0
+        self._publish = publish
+        self._remote = False  # whether another process has a control connection
         self._connections: dict[SocketStream, bytes] = {}  # data connections with their ALPN names
         self._listeners: list[Callable[[bool, str], None]] = []
-        self._waiting: list[Deferred[ControlConnection]] = []
+        self._waiting: list[Deferred[None]] = []
         self.controls: list[ControlConnection] = []
         self.dialling = 0  # dials in progress
 
     @property
     def is_up(self) -> bool:
-        """Whether the tunnel has a control connection."""
-        return bool(self.controls)
+        """Whether the tunnel has a control connection, in this process or another one."""
+        return bool(self.controls) or self._remote
 
     @property
     def since(self) -> datetime:
@@ -78,6 +91,11 @@ class TunnelState:
         """Why there is no connection; the same text as long as the tunnel is down."""
         since = self.since.strftime("%Y-%m-%dT%H:%M:%SZ")
         return f"no tunnel {self.name} is connected since {since}" + (f": {self._cause}" if self._cause else "")
+
+    @property
+    def loss(self) -> str:
+        """Why the last control connection ended; "" if there was none yet."""
+        return self._cause
 
     @property
     def connections(self) -> int:
@@ -110,27 +128,38 @@ class TunnelState:
         self._next = (self._next + 1) % len(self.controls)
         return self.controls[self._next]
 
-    async def expected(self) -> ControlConnection:
-        """Return the first control connection, if one is expected soon. Raises ConnectFailed. Cancel it in time."""
+    async def expected(self) -> None:
+        """Wait until the tunnel is up, if that is expected soon. Raises ConnectFailed. Cancel it in time."""
         if self._cause or self._clock.seconds() >= self._expected_until:
             raise ConnectFailed(Cause(self.cause, CauseCode.NO_TUNNEL))
-        waiting: Deferred[ControlConnection] = Deferred(self._waiting.remove)
+        waiting: Deferred[None] = Deferred(self._waiting.remove)
         self._waiting.append(waiting)
-        return await waiting
+        await waiting
 
     def add(self, connection: TurnedConnection, instance: bytes, peer: str) -> None:
         """Use a connection as a control connection."""
         control = ControlConnection(connection, self._deadlines, instance=instance, peer=peer, lost=self._lost)
         if not control.usable:
             return
+        was_up = self.is_up
         self.controls.append(control)
-        if len(self.controls) == 1:
-            self._since = wall_seconds(self._clock)
-            log.info("a tunnel is connected", event="tunnel_up", tunnel=self.name, peer=peer)
-            self._notify()
-        waiting, self._waiting = self._waiting, []
-        for each in waiting:
-            each.callback(control)
+        self._tell("")
+        if not was_up:
+            if self._publish is None:
+                log.info("a tunnel is connected", event="tunnel_up", tunnel=self.name, peer=peer)
+            self._changed(wall_seconds(self._clock))
+
+    def set_remote(self, up: bool, cause: str, since: float) -> None:
+        """Note whether other processes have a control connection; `since`: time of day of the change."""
+        was_up, self._remote = self.is_up, up
+        if not up and not self.controls:
+            self._cause = cause
+        if self.is_up is not was_up:
+            self._changed(since)
+
+    def _tell(self, cause: str) -> None:
+        if self._publish is not None:
+            self._publish(self.name, sorted({each.instance.decode() for each in self.controls}), cause)
 
     def note_cause(self, cause: str) -> None:
         """Note why the next lost connection ends."""
@@ -141,19 +170,23 @@ class TunnelState:
             return
         self.controls.remove(control)
         if self.controls:
+            self._tell("")
             return
         self._cause, self._noted = self._noted or cause, ""
-        self._since = wall_seconds(self._clock)
-        log.warn(
-            "a tunnel is not connected any more",
-            event="tunnel_down",
-            tunnel=self.name,
-            peer=control.peer,
-            cause=self._cause,
-            age=round(self._clock.seconds() - control.opened_at, 1),
-            todo="see the log of the edge, and the network between; it dials again by itself",
-        )
-        self._notify()
+        self._tell(self._cause)
+        if self._remote:
+            return
+        if self._publish is None:
+            log.warn(
+                "a tunnel is not connected any more",
+                event="tunnel_down",
+                tunnel=self.name,
+                peer=control.peer,
+                cause=self._cause,
+                age=round(self._clock.seconds() - control.opened_at, 1),
+                todo="see the log of the edge, and the network between; it dials again by itself",
+            )
+        self._changed(wall_seconds(self._clock))
 
     def opened(self, stream: SocketStream, alpn: bytes) -> None:
         """Count a data connection."""
@@ -172,6 +205,11 @@ class TunnelState:
         for each in waiting:
             each.errback(ConnectFailed(cause))
 
-    def _notify(self) -> None:
+    def _changed(self, since: float) -> None:
+        self._since = WallSeconds(since)
         for notify in tuple(self._listeners):
             notify(self.is_up, self.cause)
+        if self.is_up:
+            waiting, self._waiting = self._waiting, []
+            for each in waiting:
+                each.callback(None)

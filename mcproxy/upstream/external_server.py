@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from mcproxy.config import model
 from mcproxy.upstream.control import ControlClient, ControlResponse
+from mcproxy.upstream.control_stream import ControlStream
 from mcproxy.upstream.endpoint import Endpoint
 from mcproxy.upstream.tls import EndpointTLS
 from mcproxy.upstream.upstream_context import UpstreamContext
@@ -67,6 +68,13 @@ class ExternalServer:
         return await self._control.request(
             self._endpoint, method, target, headers=headers, body=body, timeout=timeout, max_body=max_body
         )
+
+    async def upgrade(self, target: str, protocol: bytes, *, timeout: float) -> ControlStream:
+        """GET `target` over HTTP/1.1 with Upgrade; return when the head of the response has arrived.
+
+        Raises as `ControlClient.stream` does. The caller closes the stream.
+        """
+        return await self._control.stream(self._endpoint, target, head_timeout=timeout, upgrade=protocol)
 
     def close(self) -> None:
         """Close idle connections and stop the renewal of the credential."""

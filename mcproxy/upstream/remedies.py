@@ -59,6 +59,18 @@ def of_kubeconfig(reference: model.KubeconfigReference, server: str = "the API s
     )
 
 
+def keys_of_hub(dial: model.Dial) -> Keys:
+    """Return the configuration keys for remedies about a hub that a listener dials."""
+    return Keys(
+        server="the hub",
+        ca="`dial.tls.caFile`",
+        name="`dial.serverName`",
+        certificate="`dial.tls.certFile`",
+        credential="`dial.tls`" if dial.credentials is None else "`dial.credentials`",
+        proxy="`dial.proxy`",
+    )
+
+
 _DNS = "see that the name is right and that DNS answers on this machine (getent hosts NAME)"
 _LOG = "see {server}'s log, and what is between it and here"
 _REMEDIES: Mapping[CauseCode, str] = {

@@ -155,6 +155,36 @@ EXPORT_TARGET = {
     "cause": "",
 }
 
+TUNNEL_OF_HUB: dict[str, Any] = {
+    "name": "site-a",
+    "role": "hub",
+    "connected": True,
+    "since": "2026-11-22T12:00:00Z",
+    "cause": None,
+    "peers": [
+        {"peer": "192.0.2.7", "instance": "ab904243", "since": "2026-11-22T12:00:00Z", "rttSeconds": 0.021},
+        {"peer": "192.0.2.7", "instance": "ab904243", "since": "2026-11-22T12:00:00Z", "rttSeconds": 0.019},
+    ],
+    "connections": {"HTTP/2.0": 2, "HTTP/1.1": 1},
+}
+HUB_OF_EDGE: dict[str, Any] = {
+    "url": "https://hub-1.example:6443",
+    "connected": True,
+    "since": "2026-11-22T12:00:00Z",
+    "cause": None,
+    "connections": 3,
+    "rttSeconds": 0.02,
+}
+TUNNEL_OF_EDGE: dict[str, Any] = {
+    "name": "site-b",
+    "role": "edge",
+    "listener": "hub",
+    "connected": True,
+    "hubs": [HUB_OF_EDGE],
+    "connections": {"HTTP/2.0": 3, "HTTP/1.1": 0},
+}
+TUNNELS = [TUNNEL_OF_HUB, TUNNEL_OF_EDGE]
+
 _DOCUMENT: dict[str, Any] = {
     "ok": True,
     "version": "0.1.0",

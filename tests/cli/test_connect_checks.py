@@ -20,6 +20,7 @@ from tests.aggregate.reflector.harness import send
 from tests.apiserver.process import APIServerProcess
 from tests.proxy.otlp_collector import collecting
 from tests.simulated_cluster.process import SimulatedClusterProcess
+from tests.support.connect_proxy import ConnectProxy
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +110,24 @@ def test_faults_come_in_the_order_in_which_they_are_mended(cluster: SimulatedClu
     assert any(line.startswith("note: cluster off:") and "it is disabled" in line for line in lines)
     assert not any("cluster off:" in line for line in faults)
     assert lines[-1] == f"mcproxy: {len(faults)} faults in what mcproxy.yaml names"
+
+
+def test_clusters_are_reached_through_their_http_proxies(cluster: SimulatedClusterProcess, tmp_path: Path) -> None:
+    server = cluster.urls[0].removeprefix("https://")
+    for name in ("right", "wrong"):
+        (tmp_path / name).write_text(name)
+        (tmp_path / name).chmod(0o600)
+    with ConnectProxy(credentials=("edge", "right")) as proxy:
+        given = {name: f'{{url: "{proxy.url}", user: edge, passwordFile: {name}}}' for name in ("right", "wrong")}
+        text = HEAD + "".join(entry(cluster, name, proxy=value) for name, value in given.items())
+        status, lines = check(tmp_path, text)
+        assert set(proxy.opened) == {server}
+    assert status == 1
+    assert any(line.startswith("cluster right: ") and "chain and name are good, answered 200" in line for line in lines)
+    (fault,) = [line for line in lines if "cluster wrong" in line]
+    refused = f"the proxy 127.0.0.1:{proxy.port} refuses the connection to {server}: 407 Proxy Authentication Required"
+    assert refused in fault
+    assert "put a user and password that the HTTP proxy accepts into `proxy`" in fault
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ import yaml
 
 from mcproxy.cli.main import main
 from mcproxy.config.load import load
+from mcproxy.config.model import HTTPProxy
 from tests.importing.builders import b64, ca, karmada_cluster, karmada_secret, pair, registry, upstream_cluster
 
 
@@ -110,6 +111,39 @@ def test_kubeconfig_is_copied_into_files_of_this_user_alone(kubeconfig: Path, tm
     assert clusters["home"].kubeconfig is not None  # a password can only be in a kubeconfig
     assert clusters["plugin"].kubeconfig is not None
     assert "very-secret" not in (tmp_path / "c.yaml").read_text()
+
+
+def test_the_password_of_an_http_proxy_becomes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    urls = {
+        "east": "http://edge:very%2Fsecret@proxy.example.com:3128",
+        "west": "http://proxy.example.com",
+        "empty": "http://edge@proxy.example.com:3128",
+        "socks": "socks5://edge:very%2Fsecret@proxy.example.com:1080",
+    }
+    content = {
+        "clusters": [
+            {"name": name, "cluster": {"server": "https://10.0.0.1", "proxy-url": url}} for name, url in urls.items()
+        ],
+        "users": [{"name": "u", "user": {"token": "very-secret-token"}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": "u"}} for name in urls],
+    }
+    file = write(tmp_path / "kubeconfig", content)
+    command = ["import", "kubeconfig", file, "--secrets", str(tmp_path / "tls"), "--output", str(tmp_path / "c.yaml")]
+    assert main(command) == 3
+    clusters = {cluster.name: cluster for cluster in load(str(tmp_path / "c.yaml")).config.clusters}
+    assert list(clusters) == ["east", "west", "empty"]
+    password = tmp_path / "tls" / "east_proxy-password"
+    proxy = clusters["east"].proxy
+    assert proxy is not None
+    assert (proxy.url, proxy.user, proxy.password_file) == ("http://proxy.example.com:3128", "edge", str(password))
+    assert (password.read_text(), mode(password)) == ("very/secret", 0o600)
+    assert clusters["west"].proxy == HTTPProxy(url="http://proxy.example.com:80", host="proxy.example.com", port=80)
+    assert clusters["empty"].kubeconfig is not None  # an empty password can only be there
+    said = capsys.readouterr().err
+    assert "context empty: cluster.proxy-url: the kubeconfig is referred to, not copied" in said
+    assert "context socks: clusters[3].cluster.proxy-url: left out: is a proxy of the kind socks5" in said
+    for text in (said, (tmp_path / "c.yaml").read_text()):
+        assert "secret" not in text.replace("--secrets", "")
 
 
 def test_only_some_contexts(kubeconfig: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 
 from mcproxy.cli.main import main
-from tests.cli.status_document import CERTIFICATE, ENDPOINT, StandIn, document
+from mcproxy.cli.status import BROKEN
+from tests.cli.status_document import (
+    CERTIFICATE,
+    ENDPOINT,
+    HUB_OF_EDGE,
+    TUNNEL_OF_EDGE,
+    TUNNEL_OF_HUB,
+    StandIn,
+    document,
+)
 
 Daemon = Callable[..., str]
 
@@ -88,6 +97,24 @@ def test_sections_and_wide(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -
     assert "public 0.0.0.0:6443 API accepting 7 20000 3 2 5 1 -" in rows
 
 
+def test_tunnels(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+    away = {**HUB_OF_EDGE, "url": "https://hub-2.example:6443", "connected": False, "cause": "no answer"}
+    found = [TUNNEL_OF_HUB, {**TUNNEL_OF_EDGE, "hubs": [HUB_OF_EDGE, away]}]
+    assert main(["status", "tunnels", "-c", daemon(tunnels=found)]) == BROKEN
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == (
+        "broken: tunnel site-b of listener hub: hub https://hub-2.example:6443 is not connected: no answer"
+    )
+    assert lines[2:4] == ["TUNNELS", "TUNNEL DIALLED BY PEER STATE FOR RTT CONNS CAUSE"]
+    assert [(line.split(" connected ")[0], line.endswith(" 3 -")) for line in lines[4:6]] == [
+        ("site-a an edge 192.0.2.7", True),
+        ("site-b listener hub https://hub-1.example:6443", True),
+    ]
+    assert "21 ms" in lines[4]
+    assert lines[6].startswith("site-b listener hub https://hub-2.example:6443 not connected ")
+    assert lines[6].endswith(" no answer")
+
+
 def test_reviews(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
     reviewer = {"kind": "tokens", "name": "corp", "waiting": 2, "running": 3, "cached": 4500}
     reviews = {"waiting": 2, "running": 3, "reviewers": [reviewer]}
@@ -100,7 +127,7 @@ def test_reviews(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
     ("section", "right"),
     [
         ("endpoint", "did you mean endpoints?"),
-        ("xyz", "known are endpoints, servers, listeners, "),
+        ("xyz", "known are endpoints, tunnels, servers, "),
         ("site.yaml", "name the file with -c site.yaml"),
     ],
 )

@@ -30,7 +30,7 @@ from mcproxy.cli.terminal_screen import split_keys
 from mcproxy.cli.top import _press
 from mcproxy.cli.top_rates import rates_of
 from mcproxy.cli.top_screen import SORTS, TopView, screen
-from tests.cli.status_document import BOUNDS, ENDPOINT, PROCESS, StandIn, document
+from tests.cli.status_document import BOUNDS, ENDPOINT, PROCESS, TUNNELS, StandIn, document
 from tests.daemon.process import PATIENCE
 
 LEAVE = b"\x1b[?25h\x1b[?1049l"
@@ -135,6 +135,18 @@ class TestScreen:
         assert "shop shop.example.com/cart demo/cart:80 east 3 10 0.1 170" in rows(later())
         gone = later() | {"ingressServices": [], "ingresses": []}
         assert not any(row.startswith("INGRESS") for row in rows(gone))
+
+    def test_tunnels(self) -> None:
+        status = {**later(), "tunnels": TUNNELS}
+        rates = rates_of(status, document(), 10.0)
+        assert [(each["name"], each["peer"], each["connected"]) for each in rates["tunnels"]] == [
+            ("site-a", "192.0.2.7", True),
+            ("site-b", "https://hub-1.example:6443", True),
+        ]
+        rows = [" ".join(line.split()) for line in shown(status, height=60, width=120)]
+        assert "TUNNEL DIALLED BY PEER STATE RTT CONNS" in rows
+        assert "site-a an edge 192.0.2.7 connected 21 ms 3" in rows
+        assert "site-b listener hub https://hub-1.example:6443 connected 20 ms 3" in rows
 
     def test_sorts(self) -> None:
         def first(sort: str) -> str:

@@ -270,7 +270,7 @@ def test_status_has_the_state_of_the_daemon(tmp_path: Path, control: str) -> Non
         recent = {"refusals", "senders"}
         lists = {"listeners", "servers", "clusters", "aggregates", "apiServices", "flowControls", "certificates"}
         others = {"processes", "configHash", "startedAt", "totals", "history", "logs", "ingresses", "ingressServices"}
-        others |= {"exports", "exportTargets", "exportProblems"}
+        others |= {"exports", "exportTargets", "exportProblems", "tunnels"}
         assert set(status) - set(brief) == {*lists, *recent, *others}
 
 

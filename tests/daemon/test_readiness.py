@@ -14,11 +14,28 @@ from mcproxy.config.model.aggregates import UnavailableMembers
 from mcproxy.daemon.service_report import checks_of, only_of_api_services
 from mcproxy.daemon.status.cache_status import cache_checks
 from mcproxy.kube.healthz import Check
+from mcproxy.tunnels.dialer import Dialer
 from mcproxy.upstream.cluster import Cluster
 
 
-def listener(name: str, *, accepting: bool = True) -> Any:
-    return SimpleNamespace(config=SimpleNamespace(name=name), socket=SimpleNamespace(accepting=accepting))
+def listener(name: str, *, accepting: bool = True, serves: model.Serves = model.Serves.API) -> Any:
+    socket = SimpleNamespace(accepting=accepting)
+    return SimpleNamespace(config=SimpleNamespace(name=name, serves=serves), socket=socket)
+
+
+class FakeDialer(Dialer):
+    """A Dialer that only says whether a hub is connected."""
+
+    connected = False
+
+    def __init__(self, *, connected: bool) -> None:
+        self.connected = connected
+        self.accepting = True
+
+
+def dialling(name: str, *, connected: bool) -> Any:
+    config = SimpleNamespace(name=name, serves=model.Serves.API)
+    return SimpleNamespace(config=config, socket=FakeDialer(connected=connected))
 
 
 class FakeCluster:
@@ -45,6 +62,20 @@ def test_a_shutdown_and_a_listener_that_does_not_accept_fail_it() -> None:
     assert checks_of(True, [], {})[0].cause
     [_, check] = checks_of(False, [listener("a", accepting=False)], {})
     assert check == Check("listener/a", "it does not accept")
+
+
+def test_a_listener_that_dials_without_a_hub_fails_it_unless_clients_are_served_elsewhere() -> None:
+    away, there = dialling("a", connected=False), dialling("b", connected=True)
+    admin = listener("admin", serves=model.Serves.ADMIN)
+    assert checks_of(False, [away], {})[1:] == [Check("listener/a", "no hub is connected")]
+    assert checks_of(False, [away, admin], {})[1:] == [
+        Check("listener/a", "no hub is connected"),
+        Check("listener/admin", ""),
+    ]
+    for other in (there, listener("b")):
+        found = checks_of(False, [away, other], {})
+        assert found[1:] == [Check("listener/a", "no hub is connected", False), Check("listener/b", "")]
+    assert checks_of(True, [away], {})[1:] == [Check("listener/a", "")]  # of a shutdown, another check says it
 
 
 def test_one_cluster_of_several_may_be_away_but_not_all() -> None:

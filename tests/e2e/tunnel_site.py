@@ -6,6 +6,7 @@ import json
 import ssl
 import subprocess
 from pathlib import Path
+from typing import Self
 
 from kubesim.auth.certificates import Authority
 from tests.e2e.http_client import Address, Answer, Client
@@ -84,7 +85,7 @@ class TunnelSite:
         self.hub: Daemon | None = None
         self.edge: Daemon | None = None
 
-    def start(self) -> TunnelSite:
+    def start(self) -> Self:
         self.cluster.spawn()
         for folder in (self.hub_directory, self.edge_directory):
             folder.mkdir()

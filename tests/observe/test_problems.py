@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from mcproxy.observe.problems import problems
-from tests.cli.status_document import CERTIFICATE, ENDPOINT, LIMIT, PROCESS, REFLECTOR, document
+from tests.cli.status_document import (
+    CERTIFICATE,
+    ENDPOINT,
+    HUB_OF_EDGE,
+    LIMIT,
+    PROCESS,
+    REFLECTOR,
+    TUNNEL_OF_EDGE,
+    TUNNEL_OF_HUB,
+    TUNNELS,
+    document,
+)
 
 
 def found(**changes: Any) -> list[tuple[str, str, str]]:
@@ -48,6 +60,27 @@ def test_endpoints() -> None:
     assert found(clusters=cluster({}, disabled)) == []
     assert len(found(clusters=cluster(out(), disabled))) == 1
     assert found(clusters=cluster({"state": "unchecked", "ready": False})) == []
+
+
+def test_tunnels_of_a_hub() -> None:
+    lost = {**TUNNEL_OF_HUB, "connected": False, "peers": [], "cause": "the edge has closed it"}
+    assert found(tunnels=[TUNNEL_OF_HUB]) == []
+    assert found(tunnels=[lost]) == [("warning", "tunnel site-a is not connected: the edge has closed it", "tunnels")]
+    behind = cluster({**out(), "url": "tunnel:site-a/clusters/k3s"})
+    assert [section for _, _, section in found(tunnels=[lost], clusters=behind)] == ["clusters"]
+    other = cluster({**out(), "url": "tunnel:site-a-2"})
+    assert [section for _, _, section in found(tunnels=[lost], clusters=other)] == ["clusters", "tunnels"]
+
+
+def test_hubs_of_an_edge() -> None:
+    away = {**HUB_OF_EDGE, "url": "https://hub-2:6443", "connected": False, "cause": "no answer"}
+    assert found(tunnels=[TUNNEL_OF_EDGE]) == []
+    assert found(tunnels=[{**TUNNEL_OF_EDGE, "hubs": [HUB_OF_EDGE, away]}]) == [
+        ("broken", "tunnel site-b of listener hub: hub https://hub-2:6443 is not connected: no answer", "tunnels")
+    ]
+    assert found(tunnels=[{**TUNNEL_OF_EDGE, "hubs": [away, away]}]) == [
+        ("severe", "tunnel site-b of listener hub: no hub is connected; https://hub-2:6443: no answer", "tunnels")
+    ]
 
 
 def test_credentials_and_rights() -> None:
@@ -238,8 +271,8 @@ def keys(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | i
 
 @pytest.mark.parametrize("how", ["missing", "null"])
 def test_what_a_process_of_another_version_does_not_tell_is_no_problem(how: str) -> None:
-    for path in keys(document()):
-        status = document()
+    for path in keys(document(tunnels=TUNNELS)):
+        status = document(tunnels=copy.deepcopy(TUNNELS))
         entry: Any = status
         for step in path[:-1]:
             entry = entry[step]

@@ -92,7 +92,8 @@ def connection_info(client: Any, *trusted: str, tls: bool = True, routes: Any = 
     transport = SimpleNamespace(
         is_tls=tls, server_name="sni.test" if tls else None, peer_certificate=lambda: None, peer_chain=list
     )
-    connection: Any = SimpleNamespace(client=client, transport=transport)
+    factory = SimpleNamespace(name="tls", dials=False)
+    connection: Any = SimpleNamespace(client=client, transport=transport, factory=factory)
     return ClientConnectionInfo(connection, routes, [ip_network(each) for each in trusted], lambda _: None)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from twisted.internet.defer import Deferred
@@ -12,6 +14,7 @@ from twisted.internet.protocol import Protocol
 
 from mcproxy.config import model
 from mcproxy.net.connect_errors import ConnectFailed
+from mcproxy.net.http_connect import HTTPProxy
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.exec_process import PluginResult
@@ -130,6 +133,7 @@ def test_two_endpoints_with_one_url_stay_two() -> None:
         {"tls": model.ClusterTLS(ca=model.PEMFile("ca", b"other"))},
         {"identity": model.UpstreamIdentity.PASSTHROUGH},
         {"connections": model.Connections(max_idle=1)},
+        {"proxy": model.HTTPProxy(url="http://a:1", host="a", port=1)},
         {"credentials": model.Credentials(certificate=model.PEMFile("c", b"C"), key=model.PEMFile("k", b"K"))},
     ],
 )
@@ -168,6 +172,12 @@ def test_a_plugin_with_cluster_info_runs_again_when_that_changes() -> None:
     new = bench.reload(endpoints=(B,))
     assert new.credentials is not bench.old.credentials
     assert not set(new.endpoints) & set(bench.old.endpoints)
+
+
+def test_a_plugin_with_cluster_info_runs_again_when_the_http_proxy_changes() -> None:
+    curious = model.ExecPlugin(command="x", provide_cluster_info=True)
+    bench = Bench(credentials=model.Credentials(exec=curious))
+    assert bench.reload(proxy=http_proxy("pw")).credentials is not bench.old.credentials
 
 
 def rotate(bench: Bench) -> None:
@@ -292,6 +302,33 @@ def test_an_endpoint_whose_certificate_was_renewed_in_its_files_is_as_ready_as_b
     assert [endpoint.ready for endpoint in new.endpoints] == [kept, kept]
     assert all(endpoint not in bench.old.endpoints for endpoint in new.endpoints)
     assert pool(bench.old).closed
+
+
+def http_proxy(password: str, host: str = "a") -> model.HTTPProxy:
+    secret = model.Secret(password)
+    return model.HTTPProxy(url=f"http://{host}:1", host=host, port=1, user="edge", password=secret)
+
+
+@pytest.mark.parametrize(("host", "kept"), [("a", True), ("another", False)])
+def test_a_new_password_for_the_http_proxy_makes_new_connections_to_what_is_as_ready_as_before(
+    host: str, kept: bool
+) -> None:
+    bench = Bench(proxy=http_proxy("old"))
+    assert bench.net.attempts[-1].proxy == HTTPProxy("a", 1, b"Basic " + base64.b64encode(b"edge:old"))
+    bench.net.behaviour = lambda attempt: None  # no check is answered
+    new = bench.reload(proxy=http_proxy("new", host))
+    assert [endpoint.ready for endpoint in new.endpoints] == [kept, kept]
+    assert pool(bench.old).closed
+    new.endpoints[0].connect(Protocol())
+    assert bench.net.attempts[-1].proxy == HTTPProxy(host, 1, b"Basic " + base64.b64encode(b"edge:new"))
+
+
+def test_processes_share_no_health_of_an_endpoint_behind_another_http_proxy() -> None:
+    setups = set()
+    for proxy in (None, http_proxy("old"), http_proxy("new"), http_proxy("old", "b")):
+        shared = make_upstream_context(health=cast(Any, SimpleNamespace(checks=False)))
+        setups.add(Cluster(cluster_config(A, proxy=proxy), shared).endpoints[0].setup)
+    assert len(setups) == 4
 
 
 def test_an_endpoint_that_is_out_is_tried_with_a_renewed_certificate() -> None:

@@ -13,6 +13,7 @@ from mcproxy.config import model
 from mcproxy.http.connection_pool import ConnectionPool
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.net.connect_errors import ConnectFailed, ConnectionRefused
+from mcproxy.net.http_connect import HTTPProxy
 from mcproxy.observe.metrics.families import CONNECT_DURATION, UPSTREAM_CONNECTS
 from mcproxy.observe.metrics.metrics import Metrics
 from mcproxy.upstream.cluster import Cluster
@@ -90,6 +91,16 @@ def test_connections_go_to_its_address_with_the_configured_time() -> None:
     endpoint.connect(Protocol())
     endpoint.connect_control(Protocol())
     assert [(attempt.host, attempt.port, attempt.tls) for attempt in net.attempts] == [("10.0.0.1", 6443, None)] * 2
+
+
+def test_all_connections_go_through_the_http_proxy_of_the_cluster() -> None:
+    clock = Clock()
+    net = FakeConnector(clock)
+    config = cluster_config(proxy=model.HTTPProxy(url="http://proxy:3128", host="proxy", port=3128))
+    endpoint = Cluster(config, make_upstream_context(clock, connect=net)).endpoints[0]
+    endpoint.connect(Protocol())
+    endpoint.connect_control(Protocol())
+    assert [(attempt.host, attempt.proxy) for attempt in net.attempts] == [("10.0.0.1", HTTPProxy("proxy", 3128))] * 2
 
 
 def test_connections_are_counted_by_whether_they_opened() -> None:

@@ -152,6 +152,19 @@ def test_the_cluster_is_described_only_if_the_plugin_asks() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("user", "password", "url"),
+    [(None, None, "http://proxy:3128"), ("ed@ge", "p:ä/", "http://ed%40ge:p%3A%C3%A4%2F@proxy:3128")],
+)
+def test_a_plugin_is_given_the_http_proxy_with_its_credentials(
+    user: str | None, password: str | None, url: str
+) -> None:
+    curious = model.ExecPlugin(command="x", provide_cluster_info=True)
+    secret = None if password is None else model.Secret(password)
+    proxy = model.HTTPProxy(url="http://proxy:3128", host="proxy", port=3128, user=user, password=secret)
+    assert json.loads(exec_info(curious, cluster_config(proxy=proxy)))["spec"]["cluster"]["proxy-url"] == url
+
+
 def test_a_plugin_is_given_the_configuration_that_the_kubeconfig_has_for_it() -> None:
     curious = model.ExecPlugin(command="x", provide_cluster_info=True, cluster_config='{"audience":"east"}')
     assert json.loads(exec_info(curious, cluster_config()))["spec"]["cluster"]["config"] == {"audience": "east"}

@@ -14,6 +14,7 @@ from mcproxy.upstream.control import ControlError
 from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.external_server import ExternalServer, split_url
 from mcproxy.upstream.upstream_context import UpstreamContext
+from tests.support.connect_proxy import ConnectProxy
 from tests.upstream.fakes import real_pools
 from tests.upstream.https_server import HTTPSServer
 
@@ -56,6 +57,16 @@ async def test_a_request_names_its_whole_path_and_carries_the_credential(make: M
 async def test_without_credentials_none_is_sent(make: Make, server: HTTPSServer) -> None:
     await make().request("GET", "/", timeout=10, max_body=100)
     assert "authorization" not in server.seen[0].headers
+
+
+async def test_it_is_reached_through_the_http_proxy_of_its_kubeconfig(make: Make, server: HTTPSServer) -> None:
+    with ConnectProxy(credentials=("edge", "pw")) as proxy:
+        secret = model.Secret("pw")
+        way = model.HTTPProxy(url=proxy.url, host="127.0.0.1", port=proxy.port, user="edge", password=secret)
+        outside = make(proxy=way)
+        assert (await outside.request("GET", "/", timeout=10, max_body=100)).status == 200
+        assert proxy.opened == [f"127.0.0.1:{server.port}"]
+        outside.close()  # the connection is one of the proxy
 
 
 @pytest.mark.parametrize("ca", [trustme.CA(), None])

@@ -56,6 +56,11 @@ def handshake(reason: str) -> str:
         (from_errno(errno.ENOENT, "unix:/run/x.sock").cause, "where its socket is"),
         (from_errno(errno.EPERM, WHERE).cause, "firewall of this machine"),
         (CauseCode.NO_ANSWER_TO_CONNECT, "firewall"),
+        (CauseCode.PROXY_UNREACHABLE, "the HTTP proxy of `proxy` runs"),
+        (CauseCode.NOT_AN_HTTP_PROXY, "host and port of an HTTP proxy"),
+        (CauseCode.PROXY_CREDENTIALS, "user and password"),
+        (CauseCode.REFUSED_BY_PROXY, "pass CONNECT requests"),
+        (CauseCode.NOT_REACHED_BY_PROXY, "from the HTTP proxy"),
         (CauseCode.HANDSHAKE_TIMEOUT, "hangs"),
         (CauseCode.NO_ADDRESS, "DNS"),
         (CauseCode.NO_ANSWER, "hangs"),
@@ -92,6 +97,7 @@ def test_the_remedy_names_where_the_configuration_has_it() -> None:
     from_file = replace(cluster, kubeconfig=model.KubeconfigReference("/etc/k", "admin"))
     assert "`certificate-authority-data` in /etc/k" in remedy(cause, keys_of(from_file))
     assert "context admin in /etc/k" in remedy(CauseCode.UNAUTHORIZED, keys_of(from_file))
+    assert "`proxy-url` in /etc/k" in remedy(CauseCode.PROXY_CREDENTIALS, keys_of(from_file))
     assert "--cluster east" in remedy(CauseCode.FORBIDDEN, keys_of(from_file))
     assert "the webhook" in remedy(cause, of_kubeconfig(model.KubeconfigReference("/etc/k", "x"), "the webhook"))
     assert "`oidc[].caFile`" in remedy(cause, Keys("the issuer", ca="`oidc[].caFile`"))

@@ -46,6 +46,7 @@ from mcproxy.daemon.processes.keeper_reports import (
     WorkerServices,
 )
 from mcproxy.daemon.processes.socket_table import InheritedSockets
+from mcproxy.daemon.processes.tunnels import ChannelTunnels, process_name
 from mcproxy.daemon.service import PreparedConfig, SingleProcessService
 from mcproxy.dispatch.limit_tables import LimitTables
 from mcproxy.net.client_table import ClientTableOfProcess
@@ -73,6 +74,7 @@ class Start:
     """The child's column of shared memory."""
     secret: bytes
     """A random key, the same in all children of a supervisor."""
+    tunnels: ChannelTunnels
 
 
 def make_parts(start: Start) -> ProcessParts:
@@ -88,6 +90,8 @@ def make_parts(start: Start) -> ProcessParts:
             make_availability=lambda shared: KeeperAvailability(shared, start.channel),
             health=health,
             limit_tables=tables,
+            process=process_name(start.name, os.getpid()),
+            other_tunnels=start.tunnels,
         )
     return ProcessParts(
         sockets=start.sockets,
@@ -99,6 +103,8 @@ def make_parts(start: Start) -> ProcessParts:
         admin=ChannelAdmin(start.channel),
         client_table=lambda address: ClientTableOfProcess(tables.connections(address)),
         secret=start.secret,
+        process=process_name(start.name, os.getpid()),
+        other_tunnels=start.tunnels,
     )
 
 
@@ -169,6 +175,7 @@ class ChildProcess:
         }
         for kind, handler in handlers.items():
             channel.on(kind, handler)
+        self._tunnels = ChannelTunnels(channel)
         channel.when_lost().addCallback(lambda _: self._supervisor_lost())
 
     @property
@@ -196,6 +203,7 @@ class ChildProcess:
             index=message["index"],
             column=message["column"],
             secret=bytes.fromhex(message["secret"]),
+            tunnels=self._tunnels,
         )
         self._observer.configure(Logging(level=message["level"], format=message["format"]))
         self._index = start.index if start.role == Role.WORKER else None
@@ -203,6 +211,7 @@ class ChildProcess:
         parts.metrics.measure_loop(start.name, self._reactor)
         self._request_logs.count_into(parts.metrics)
         self._service = SingleProcessService(self._reactor, parts=parts, request_logs=self._request_logs)
+        self._tunnels.attach(self._service.tunnels)
         if start.role == Role.KEEPER:
             self._keeper = Keeper(self._reactor, self._channel, self._service)
         return {"version": __version__}

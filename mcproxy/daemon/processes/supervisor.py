@@ -28,6 +28,7 @@ from mcproxy.daemon.processes.keeper_links import KeeperLinks, has_aggregates, n
 from mcproxy.daemon.processes.keeper_reports import AvailabilityRelay, EndpointRelay
 from mcproxy.daemon.processes.slots import Slots
 from mcproxy.daemon.processes.socket_table import SocketTable
+from mcproxy.daemon.processes.tunnels import TunnelRelay
 from mcproxy.daemon.status import Figures
 from mcproxy.daemon.status.process_status import KEYS, of_process, summed
 from mcproxy.daemon.status.server_status import of_shared_limits
@@ -80,6 +81,7 @@ class Supervisor:
         self._slots = Slots(reactor, self.children, start=self._start_child, drain=self._drain_late)
         self._rollout = ConfigRollout(self._slots, sockets)
         self._health = HealthRelay(self.children, reactor)
+        TunnelRelay(self.children, reactor)
         self._availability = AvailabilityRelay(self.children)
         self._endpoints = EndpointRelay(self.children, reactor)
         self._common_logs = CommonLogs(self.children, reactor, write_line)

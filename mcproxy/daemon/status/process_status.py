@@ -88,6 +88,10 @@ _IDENTITY: Mapping[str, tuple[str, ...]] = {
     "flowControls": ("name",),
     "reviewers": ("kind", "name"),
     "certificates": ("kind", "name"),
+    "tunnels": ("role", "name", "listener"),
+    "peers": ("peer", "instance", "since", "rttSeconds"),
+    "hubs": ("url",),
+    "conditions": ("connected", "since", "cause"),
     **dict.fromkeys(SENDERS, ("name",)),
 }
 """Lists whose objects several processes report, with the keys that identify an object."""
@@ -101,6 +105,7 @@ _FACTS = frozenset(
         "terminating",
         "limits",
         "latencySeconds",
+        "rttSeconds",
         "lagSeconds",
         "lastEventSeconds",
         "tokens",

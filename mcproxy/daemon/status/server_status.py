@@ -61,6 +61,8 @@ def _backend(backend: model.Backend) -> Figures:
         return {"cluster": backend.cluster}
     if isinstance(backend, model.AggregateBackendConfig):
         return {"aggregate": backend.aggregate}
+    if isinstance(backend, model.TunnelsBackend):
+        return {"tunnels": list(backend.tunnels)}
     return {"clusters": list(backend.clusters)}
 
 

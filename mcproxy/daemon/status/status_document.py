@@ -21,6 +21,7 @@ from mcproxy.daemon.status.certificate_status import Expiry, expiries_of, finger
 from mcproxy.daemon.status.ingress_status import RuleCounts, counted_of_rules, with_rules
 from mcproxy.daemon.status.rates import History, RecentSamples, SampleDifference
 from mcproxy.daemon.status.server_status import with_limits, with_names
+from mcproxy.daemon.status.tunnel_status import with_conditions
 from mcproxy.net.wall_time import wall_clock
 from mcproxy.observe.metrics.breakdown import Sums
 from mcproxy.observe.metrics.families import ACCESS_LOG_LOST, AUDIT_EVENTS, AUDIT_EVENTS_LOST, FINE_BOUNDS, Family
@@ -110,6 +111,7 @@ class StatusDocument:
             **found,
             "servers": with_names(config.servers, found.get("servers", ()), counted.change),
             "clusters": [_with_totals(cluster, counted) for cluster in found.get("clusters", ())],
+            "tunnels": with_conditions(found.get("tunnels", ())),
             "aggregates": found.get("aggregates", []),
             "apiServices": found.get("apiServices", []),
             "ingresses": with_rules(config.ingresses, found.get("ingresses", ()), counted.rules),

@@ -97,6 +97,7 @@ class H2Connection(Generic[S], metaclass=ABCMeta):
         "_keeps_idle_alive",
         "_max_block",
         "_max_fields",
+        "_pinged_at",
         "_preface",
         "_rest",
         "_settled",
@@ -104,6 +105,7 @@ class H2Connection(Generic[S], metaclass=ABCMeta):
         "deadlines",
         "last_received",
         "peer_streams",
+        "rtt",
         "seconds",
         "sender",
         "streams",
@@ -163,6 +165,8 @@ class H2Connection(Generic[S], metaclass=ABCMeta):
         self._keeps_idle_alive = False  # whether the peer is asked also while no stream is open
         self.deadline = NEVER
         self.last_received = now
+        self._pinged_at = 0.0  # time of the oldest PING whose ACK has not arrived; 0: there is none
+        self.rtt = 0.0  # the newest round trip of a PING (seconds); 0: none was measured
         self.peer_streams = MAX_STREAM_ID  # the peer's SETTINGS_MAX_CONCURRENT_STREAMS
 
     # -- for subclasses -----------------------------------------------------------------------------------------
@@ -443,6 +447,9 @@ class H2Connection(Generic[S], metaclass=ABCMeta):
             check_ping(stream_id, payload)
             if not flags & ACK:
                 self.sender.write_control(ping(payload, ack=True))
+            elif self._pinged_at and payload == _PING:
+                self.rtt = self.seconds() - self._pinged_at
+                self._pinged_at = 0.0
         elif kind == GOAWAY:
             self.spend(GOAWAY)
             self.goaway_received(*goaway_fields(stream_id, payload))
@@ -544,7 +551,7 @@ class H2Connection(Generic[S], metaclass=ABCMeta):
             state, due = self._keepalive.check(now, self.last_received)
             self.deadline = min(self.deadline, due)
             if state == PING_DUE:
-                self.sender.write_frames(ping(_PING))
+                self._send_ping(now)
             elif state == DEAD:
                 self.peer_is_silent("the peer does not answer a PING")
                 self.abort("the peer does not answer a PING")
@@ -553,7 +560,14 @@ class H2Connection(Generic[S], metaclass=ABCMeta):
 
     def ask_peer(self) -> None:
         """Send a PING; the peer must send any bytes within the time of `keepalive`."""
-        self.deadline = min(self.deadline, self._keepalive.ask(self.seconds()))
+        now = self.seconds()
+        self.deadline = min(self.deadline, self._keepalive.ask(now))
+        self._send_ping(now)
+
+    def _send_ping(self, now: float) -> None:
+        """Send a PING. Its ACK gives `rtt`, unless an earlier one is unanswered: ACKs come in the order of PINGs."""
+        if not self._pinged_at:
+            self._pinged_at = now
         self.sender.write_frames(ping(_PING))
 
     def keep_alive(self, after: float, timeout: float) -> None:

@@ -15,10 +15,10 @@ class KeepAlive:
 
     __slots__ = ("_after", "_asked_at", "_timeout")
 
-    def __init__(self, after: float = PING_AFTER, timeout: float = PING_TIMEOUT) -> None:
-        """`after`, `timeout`: seconds, as PING_AFTER and PING_TIMEOUT."""
-        self._after = after
-        self._timeout = timeout
+    def __init__(self, after: float = 0.0, timeout: float = 0.0) -> None:
+        """`after`, `timeout`: seconds, as PING_AFTER and PING_TIMEOUT, which 0 stands for."""
+        self._after = after or PING_AFTER
+        self._timeout = timeout or PING_TIMEOUT
         self._asked_at = 0.0  # time of the unanswered PING; 0: there is none
 
     def ask(self, now: float) -> float:

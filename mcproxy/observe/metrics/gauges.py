@@ -81,6 +81,27 @@ def _of_targets(key: str) -> Callable[[Document], Found]:
     return found
 
 
+def _tunnels_connected(status: Document) -> Found:
+    """Yield 1 for each edge of a tunnel at the hub, 0 with an empty peer if there is none; each hub at the edge."""
+    for tunnel in objects(status, "tunnels"):
+        name = tunnel.get("name")
+        if tunnel.get("role") == "hub":
+            if not tunnel.get("connected"):
+                yield (name, ""), False
+            for peer in objects(tunnel, "peers"):
+                yield (name, peer.get("peer")), True
+        for hub in objects(tunnel, "hubs"):
+            yield (name, hub.get("url")), hub.get("connected")
+
+
+def _tunnel_round_trips(status: Document) -> Found:
+    for tunnel in objects(status, "tunnels"):
+        for peer in objects(tunnel, "peers"):
+            yield (tunnel.get("name"), peer.get("peer")), peer.get("rttSeconds")
+        for hub in objects(tunnel, "hubs"):
+            yield (tunnel.get("name"), hub.get("url")), hub.get("rttSeconds")
+
+
 def _stale_exports(status: Document) -> Found:
     counts: dict[str, int] = {}
     for entry in objects(status, "exports"):
@@ -312,6 +333,29 @@ GAUGES: tuple[Gauge, ...] = (
             ((c.get("name"),), None if c.get("rightsMissing") is None else len(c["rightsMissing"]))
             for c in objects(s, "clusters")
         ),
+    ),
+    # tunnels
+    gauge(
+        "mcproxy_tunnel_connected",
+        "Whether a tunnel is connected; `peer` is the address of the edge, or the URL of a hub. At the hub a tunnel "
+        "without an edge is 0 with an empty peer.",
+        ("tunnel", "peer"),
+        _tunnels_connected,
+        max,
+    ),
+    gauge(
+        "mcproxy_tunnel_connections",
+        "Connections of a tunnel for requests, by version of HTTP.",
+        ("tunnel", "protocol"),
+        by_key("tunnels", "connections"),
+        add,
+    ),
+    gauge(
+        "mcproxy_tunnel_rtt_seconds",
+        "The newest round trip of a PING on a tunnel's control connection; the longest, if a peer has several.",
+        ("tunnel", "peer"),
+        _tunnel_round_trips,
+        max,
     ),
     # aggregates
     gauge(

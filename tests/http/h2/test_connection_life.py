@@ -177,6 +177,42 @@ def test_pings_are_answered() -> None:
     ]
 
 
+def test_the_round_trip_of_a_ping_is_measured() -> None:
+    stage = H2ServerHarness()
+    assert stage.connection.rtt == 0.0
+    stage.connection.ask_peer()
+    stage.connection.ask_peer()  # before the answer to the first: the first one counts
+    stage.passes(0.25)
+    first, second = stage.gets()
+    stage.sends(ping(first.payload, ack=True))
+    assert stage.connection.rtt == 0.25
+    stage.passes(2)
+    stage.sends(ping(second.payload, ack=True))
+    assert stage.connection.rtt == 0.25
+
+
+def test_an_acknowledgement_of_no_ping_of_ours_is_no_round_trip() -> None:
+    stage = H2ServerHarness()
+    stage.sends(ping(b"mcproxy\0", ack=True))
+    stage.connection.ask_peer()
+    stage.passes(0.5)
+    [asked] = stage.gets()
+    stage.sends(ping(b"12345678", ack=True))
+    assert stage.connection.rtt == 0.0
+    stage.sends(ping(asked.payload, ack=True))
+    assert stage.connection.rtt == 0.5
+
+
+def test_a_ping_after_silence_is_measured_too() -> None:
+    stage = H2ServerHarness()
+    stage.connection.keep_alive(15, 10)
+    stage.passes(16)
+    [asked] = stage.gets()
+    stage.passes(1)
+    stage.sends(ping(asked.payload, ack=True))
+    assert 1 <= stage.connection.rtt <= 2
+
+
 # -- GOAWAY ---------------------------------------------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ from mcproxy.observe.metrics.exposition import metrics_text
 from mcproxy.observe.metrics.families import COUNTED
 from mcproxy.observe.metrics.gauges import GAUGES, gauges_of
 from mcproxy.observe.metrics.metrics import Metrics
+from tests.cli.status_document import HUB_OF_EDGE, TUNNEL_OF_EDGE, TUNNEL_OF_HUB
 from tests.observe.metrics.records import record
 from tests.support.clock import Clock
 
@@ -79,6 +80,9 @@ STATUS: dict[str, Any] = {
         {"name": "shared", "limit": {"max": 10, "maxLongRunning": None, "queue": 5}, "inUse": 4, "inUseLongRunning": 1,
          "waiting": 0, "use": None},
     ],
+    "tunnels": [TUNNEL_OF_HUB, {**TUNNEL_OF_HUB, "name": "site-c", "connected": False, "peers": [], "connections": {}},
+                {**TUNNEL_OF_EDGE, "hubs": [HUB_OF_EDGE, {**HUB_OF_EDGE, "url": "https://hub-2.example:6443",
+                                                          "connected": False, "rttSeconds": None}]}],
     "reviews": {"reviewers": [{"kind": "access", "name": "east", "waiting": 1, "running": 2, "cached": 3, "places": 64,
          "largestShare": 1}]},
     "certificates": [
@@ -105,6 +109,14 @@ def test_each_gauge_is_a_place_in_the_document() -> None:
         ("mcproxy_listener_connections_limit", "public"): 20000,
         ("mcproxy_endpoint_up", "east", "a"): 1,
         ("mcproxy_endpoint_up", "east", "b"): 0,
+        ("mcproxy_tunnel_connected", "site-a", "192.0.2.7"): 1,
+        ("mcproxy_tunnel_connected", "site-c", ""): 0,
+        ("mcproxy_tunnel_connected", "site-b", "https://hub-1.example:6443"): 1,
+        ("mcproxy_tunnel_connected", "site-b", "https://hub-2.example:6443"): 0,
+        ("mcproxy_tunnel_connections", "site-a", "HTTP/2.0"): 2,
+        ("mcproxy_tunnel_connections", "site-b", "HTTP/2.0"): 3,
+        ("mcproxy_tunnel_rtt_seconds", "site-a", "192.0.2.7"): 0.021,
+        ("mcproxy_tunnel_rtt_seconds", "site-b", "https://hub-1.example:6443"): 0.02,
         ("mcproxy_cluster_rights_missing", "east"): 1,
         ("mcproxy_aggregate_reflectors", "fleet", "stale"): 1,
         ("mcproxy_reflector_synced", "fleet", "east", "deployments.apps", "v1", ""): 1,
@@ -119,6 +131,8 @@ def test_each_gauge_is_a_place_in_the_document() -> None:
     assert {key: found.get(key) for key in expected} == expected
     assert ("mcproxy_endpoint_up", "east", "c") not in found  # it is disabled
     assert ("mcproxy_flow_control_use_ratio", "shared") not in found
+    assert ("mcproxy_tunnel_connected", "site-a", "") not in found
+    assert ("mcproxy_tunnel_rtt_seconds", "site-b", "https://hub-2.example:6443") not in found
     assert ("mcproxy_endpoint_health_check_duration_seconds", "east", "b") not in found
 
 

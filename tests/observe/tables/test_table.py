@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from mcproxy.observe.senders import KINDS
-from mcproxy.observe.tables import daemon, services, traffic
+from mcproxy.observe.tables import daemon, services, traffic, tunnels
 from mcproxy.observe.tables.table import Column, Form, Table
-from tests.cli.status_document import CERTIFICATE, ENDPOINT, INGRESS_SERVICE, LIMIT, PROCESS, REFLECTOR, document
+from tests.cli.status_document import (
+    CERTIFICATE,
+    ENDPOINT,
+    HUB_OF_EDGE,
+    INGRESS_SERVICE,
+    LIMIT,
+    PROCESS,
+    REFLECTOR,
+    TUNNEL_OF_EDGE,
+    TUNNEL_OF_HUB,
+    TUNNELS,
+    document,
+)
 
 TABLES = [
-    *(each for module in (daemon, services, traffic) for each in vars(module).values() if isinstance(each, Table)),
+    *(
+        each
+        for module in (daemon, services, traffic, tunnels)
+        for each in vars(module).values()
+        if isinstance(each, Table)
+    ),
     *(traffic.senders(kind, measure) for kind in KINDS for measure in ("requests", "bytes", "cpuSeconds", "refused")),
 ]
 
@@ -43,6 +61,7 @@ def changes(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
 def test_every_table_has_rows_whose_name_is_known() -> None:
     status = document(
         reviews={"reviewers": [{"cluster": "east", "kind": "TokenReview", "waiting": 0, "running": 1, "cached": 2}]},
+        tunnels=TUNNELS,
         exportProblems=[{"namespace": "demo", "service": "cart", "cluster": "east", "reason": "X", "message": "why"}],
     )
     for table in TABLES:
@@ -54,10 +73,10 @@ def test_every_table_has_rows_whose_name_is_known() -> None:
 
 def test_a_document_without_any_one_key_is_shown_without_it() -> None:
     """A process of another version may not know a key, or have null for it."""
-    whole = document()
+    whole = document(tunnels=TUNNELS)
     for path in changes(whole):
         for missing in (True, False):
-            status = document()
+            status = copy.deepcopy(whole)
             at: Any = status
             for step in path[:-1]:
                 at = at[step]
@@ -105,6 +124,10 @@ def test_a_document_without_any_one_key_is_shown_without_it() -> None:
             {"name": "fleet", "reflectors": [{**REFLECTOR, "state": "of a later version"}]},
             0,
         ),
+        (tunnels.TUNNELS, "tunnels", TUNNEL_OF_HUB, 0),
+        (tunnels.TUNNELS, "tunnels", {**TUNNEL_OF_HUB, "connected": False}, 2),
+        (tunnels.TUNNELS, "tunnels", TUNNEL_OF_EDGE, 0),
+        (tunnels.TUNNELS, "tunnels", {**TUNNEL_OF_EDGE, "hubs": [{**HUB_OF_EDGE, "connected": False}]}, 2),
         (services.INGRESS_SERVICES, "ingressServices", INGRESS_SERVICE, 0),
         (services.INGRESS_SERVICES, "ingressServices", {**INGRESS_SERVICE, "stale": True}, 1),
         (services.INGRESS_SERVICES, "ingressServices", {**INGRESS_SERVICE, "ready": 0}, 2),
@@ -113,6 +136,35 @@ def test_a_document_without_any_one_key_is_shown_without_it() -> None:
 def test_a_row_needs_attention(table: Table, key: str, entry: dict[str, Any], attention: int) -> None:
     [row] = table.entries({key: [entry]})
     assert table.attention(row) == attention
+
+
+def test_a_tunnel_at_the_hub_is_a_row_and_each_hub_of_an_edge_is_one() -> None:
+    away = {**HUB_OF_EDGE, "url": "https://hub-2.example:6443", "connected": False, "cause": "refused"}
+    edges = [{**TUNNEL_OF_HUB["peers"][0], "peer": f"192.0.2.{number}"} for number in range(5)]
+    rows = list(
+        tunnels.TUNNELS.entries(
+            {
+                "tunnels": [
+                    TUNNEL_OF_HUB,
+                    {**TUNNEL_OF_HUB, "peers": edges},
+                    {**TUNNEL_OF_HUB, "peers": [], "connected": False},
+                    {**TUNNEL_OF_EDGE, "hubs": [HUB_OF_EDGE, away]},
+                ]
+            }
+        )
+    )
+    assert [(each["name"], each["by"], each["peer"], each["connected"]) for each in rows] == [
+        ("site-a", "an edge", "192.0.2.7", True),
+        ("site-a", "an edge", "192.0.2.0, 192.0.2.1, 192.0.2.2 and 2 more", True),
+        ("site-a", "an edge", None, False),
+        ("site-b", "listener hub", "https://hub-1.example:6443", True),
+        ("site-b", "listener hub", "https://hub-2.example:6443", False),
+    ]
+    assert [(each["connections"], each["rttSeconds"]) for each in (rows[0], rows[2], rows[3])] == [
+        (3, 0.021),
+        (3, None),
+        (3, 0.02),
+    ]
 
 
 def test_what_is_refused_now_needs_attention_and_has_its_share() -> None:

@@ -23,6 +23,7 @@ from mcproxy.observe.tables.services import (
 )
 from mcproxy.observe.tables.table import At, Column, Entry, Table, entries_of
 from mcproxy.observe.tables.traffic import CLUSTERS, ENDPOINTS, LISTENERS, REFUSALS, SERVERS, endpoint_counts, senders
+from mcproxy.observe.tables.tunnels import TUNNELS, tunnel_rows
 from mcproxy.proxy.admin.page import markup
 from mcproxy.proxy.admin.page.markup import EMPTY, Content, Markup, breakable, join, tag
 from mcproxy.proxy.admin.page.page_table import BAD, GOOD, SIZE, WARN, PageTable, mark, when
@@ -233,6 +234,8 @@ def _summary(made: Made) -> Markup:
         ("Endpoints ready", f"{sum(each[0] for each in counts)} of {sum(each[1] for each in counts)}"),
         ("Next certificate ends", _expiry(expiries)),
     ]
+    if rows := tunnel_rows(status):
+        shown.append(("Tunnels connected", f"{sum(bool(each.get('connected')) for each in rows)} of {len(rows)}"))
     return facts(shown)
 
 
@@ -343,6 +346,7 @@ VIEWS = (
     ),
     PageView("clusters", "Clusters", (_section(CLUSTERS),), _has("clusters")),
     PageView("endpoints", "Endpoints", (_section(ENDPOINTS),), _has("clusters")),
+    PageView("tunnels", "Tunnels", (_section(TUNNELS),), _has("tunnels")),
     PageView("servers", "Servers", (_section(SERVERS), _section(LISTENERS))),
     PageView(
         "traffic",

@@ -103,6 +103,36 @@ _STATUS: dict[str, Any] = {
             "rightsMissing": [],
         }
     ],
+    "tunnels": [
+        {
+            "name": "site-a",
+            "role": "hub",
+            "connected": True,
+            "since": "2026-11-22T11:03:12Z",
+            "cause": None,
+            "peers": [
+                {"peer": "192.0.2.7", "instance": "ab904243", "since": "2026-11-22T11:03:12Z", "rttSeconds": 0.0213}
+            ],
+            "connections": {"HTTP/2.0": 2},
+        },
+        {
+            "name": "to-centre",
+            "role": "edge",
+            "listener": "hub",
+            "connected": True,
+            "hubs": [
+                {
+                    "url": "https://hub-1.example:6443",
+                    "connected": True,
+                    "since": "2026-11-22T11:03:12Z",
+                    "cause": None,
+                    "connections": 3,
+                    "rttSeconds": 0.02,
+                }
+            ],
+            "connections": {"HTTP/2.0": 3},
+        },
+    ],
     "ingresses": [
         {
             "name": "shop",

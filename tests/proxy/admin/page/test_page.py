@@ -57,6 +57,19 @@ def structure(html: str) -> list[tuple[str, list[str]]]:
     return [(name, [key for key, _ in attributes]) for name, attributes in Reader(html).tags]
 
 
+def test_tunnels_are_a_view_of_their_own() -> None:
+    status = good()
+    read = Reader(rendered(status, query="view=tunnels"))
+    for shown in ("site-a", "an edge", "192.0.2.7", "ab904243", "21.3 ms", "to-centre", "https://hub-1.example:6443"):
+        assert shown in read.data, shown
+    assert "view=tunnels" in rendered(status)
+    assert "view=tunnels" not in rendered({**status, "tunnels": []})
+    assert "2 of 2" in Reader(rendered(status)).data
+    status["tunnels"][1]["hubs"][0] |= {"connected": False, "cause": "no answer"}
+    assert "no hub is connected" in rendered(status)
+    assert "not connected" in rendered(status, query="view=tunnels")
+
+
 def test_it_is_all_there() -> None:
     read = Reader(every_view(good()))
     for shown in (
