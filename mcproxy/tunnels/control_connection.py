@@ -29,6 +29,13 @@ _STREAMS: Final = 100
 _RESOURCES: Final = H2ClientResources(most_head=16 * 1024)
 
 
+def at_limit(cause: str) -> ConnectFailed:
+    """Return the error of a connection that a limit forbids: the endpoint is not at fault, and stays in service."""
+    problem = ConnectFailed(cause)
+    problem.recorded = True
+    return problem
+
+
 class ControlConnection:
     """One control connection, the owner of its engine (`h2_client.H2ConnectionOwner`)."""
 
@@ -62,7 +69,7 @@ class ControlConnection:
         """
         engine = self.engine
         if not self.usable or len(engine.streams) >= engine.limit:
-            raise ConnectFailed("the edge accepts no further dials at the moment")
+            raise at_limit("the edge accepts no further dials at the moment")
         head = RequestHead()
         head.method = b"POST"
         head.target = head.host = head.fields = b""  # given to `send_head`
@@ -77,8 +84,8 @@ class ControlConnection:
         stream.end_body([])
         await answer.done
         if answer.status != 200:
-            cause = protocol.decode_cause(answer.body)
-            raise ConnectFailed(cause or f"the edge answers {answer.status} on {path}")
+            cause = protocol.decode_cause(answer.body) or f"the edge answers {answer.status} on {path}"
+            raise at_limit(cause) if answer.status in (429, 503) else ConnectFailed(cause)
 
     def close(self) -> None:
         """Accept no further request; close after those in progress."""

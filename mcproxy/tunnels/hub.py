@@ -29,6 +29,7 @@ from mcproxy.net.connect_errors import ConnectError, ConnectFailed, ConnectTimeo
 from mcproxy.observe.metrics.families import TUNNEL_DIAL_DURATION, TUNNEL_DIALS, TUNNELS_REFUSED
 from mcproxy.tunnels import protocol
 from mcproxy.tunnels.byte_relay import RelayEnd, passed_on, relay
+from mcproxy.tunnels.control_connection import at_limit
 from mcproxy.tunnels.open_connections import OpenConnections, Opener
 from mcproxy.tunnels.tunnel_state import TunnelState
 
@@ -330,7 +331,7 @@ class TunnelHub:
             await state.expected()
         limit = self._config[name].max_connections if name in self._config else 0
         if state.connections >= limit:
-            raise ConnectFailed(f"tunnel {name} has {limit} connections (maxConnections)")
+            raise at_limit(f"tunnel {name} has {limit} connections (maxConnections)")
         awaited = Awaited(name, alpn)
         ticket = protocol.new_ticket(self._process)
         self._awaited[ticket] = awaited

@@ -40,15 +40,15 @@ class Site:
         (self.edge / "tls/hub-ca.crt").write_bytes(hubs.pem)
         users.client("alice", ["dev"]).write(self.client, "alice")
         self.cluster.wait_ready()
-        for folder in ("local", "site"):
-            shutil.copy(self.cluster.ca, self.edge / folder / "ca.crt")
-        for name, token in (
+        for name in ("local", "site"):
+            shutil.copy(self.cluster.ca, self.edge / name / "ca.crt")
+        for file, token in (
             ("local/token", self.cluster.tokens["mcproxy"]),
             ("site/token", self.cluster.tokens["mcproxy"]),
             ("tls/edge-token", TOKEN),
             ("users.csv", "bob-token,bob,,"),
         ):
-            self.secret(self.edge / name, token)
+            self.secret(self.edge / file, token)
         self._sign(directory / "openssl")
 
     @staticmethod
@@ -120,8 +120,11 @@ def test_the_page_leads_to_a_tunnel(site: Site) -> None:
     with Daemon(site.hub, site.text("\ntunnels:")) as hub, Daemon(site.edge, site.text("certFile: tls/edge")) as edge:
         hub.wait_for("event=endpoint_ready")
         edge.wait_for("event=tunnel_up")
-        connected = mcproxy("check", "--connect", "-c", str(edge.file))
-        assert connected.returncode == 0, connected
+        asked = [each.text.split()[2:] for each in commands(PAGE) if each.text.startswith("sudo mcproxy ")]
+        assert ["check", "--connect"] in asked
+        for arguments in asked:
+            done = mcproxy(*arguments, "-c", str(edge.file))
+            assert done.returncode == 0, (arguments, done)
         assert site.kubectl("get", "pods", "-n", "demo").returncode == 0
         refused = site.kubectl("get", "secrets", "-n", "demo")
         assert 'secrets is forbidden: User "alice" cannot list resource "secrets"' in refused.stderr

@@ -16,7 +16,11 @@ from tests.docs.page import blocks, commands, is_command_block, links, unknown_b
 from tests.docs.sandbox import ROOT, Sandbox
 
 PAGES = ["README.md", *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))]
-ELSEWHERE = {"docs/migrate-kubegateway.md": "tests/importing/test_guides.py", "docs/migrate-karmada.md": "the same"}
+ELSEWHERE = {
+    "docs/edge.md": "tests/docs/test_edge_page.py",
+    "docs/migrate-kubegateway.md": "tests/importing/test_guides.py",
+    "docs/migrate-karmada.md": "the same",
+}
 """Pages whose commands another test runs, since they need other sites."""
 WITH_COMMANDS = [page for page in PAGES if page not in ELSEWHERE and commands((ROOT / page).read_text("utf-8"))]
 
