@@ -19,7 +19,7 @@ DIFFERENT = (
     (re.compile(r"(?<= )(?=\d+[dhms])(\d+d)?(\d+h)?(\d+m)?(\d+s)?(?= |$)", re.M), "AGE"),
     (re.compile(r"  +"), "  "),
     (re.compile(r"(containerd://)[0-9a-f]+"), r"\1ID"),
-    (re.compile(r"127\.0\.0\.1:\d+(/clusters/\w+)?"), "SERVER"),
+    (re.compile(r"127\.0\.0\.1:\d+(/clusters/[\w-]+)?"), "SERVER"),
     (re.compile(r"localhost:\d+"), "LOCAL"),
 )
 

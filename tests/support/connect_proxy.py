@@ -44,10 +44,11 @@ class ConnectProxy:
         credentials: tuple[str, str] | None = None,
         routes: Mapping[str, tuple[str, int]] | None = None,
         reply: Callable[[socket.socket, ConnectRequest], bool] | None = None,
+        port: int = 0,
     ) -> None:
-        """`credentials`: user and password that it demands, else it answers 407. `routes`: where connections lead that
-        are requested for "host:port". `reply`: called with the client's socket and the request instead of the usual
-        answer; it returns whether the connection is then opened and passed on.
+        """`port`: 0 is a free one. `credentials`: user and password that it demands, else it answers 407. `routes`:
+        where connections lead that are requested for "host:port". `reply`: called with the client's socket and the
+        request instead of the usual answer; it returns whether the connection is then opened and passed on.
         """
         self.credentials = credentials
         self.routes = dict(routes or {})
@@ -58,7 +59,7 @@ class ConnectProxy:
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._closed = False
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", port))
         self.port: int = self._listener.getsockname()[1]
         self._start(self._accept)
 
