@@ -62,6 +62,7 @@ class Scene:
         each.append(lasting)
         try:
             yield
+            self.fleet.wait_for_tunnels()
         finally:
             each[each.index(lasting)] = replace(lasting, until=time.monotonic())
 
