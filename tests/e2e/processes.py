@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from tests.e2e import with_workers
 
@@ -75,7 +75,7 @@ class Daemon:
                 process_group=0,
             )
 
-    def start(self) -> Daemon:
+    def start(self) -> Self:
         """Start and wait until it serves; one that does not is killed, for its caller has nothing to stop."""
         self.spawn()
         try:
@@ -162,7 +162,7 @@ class Daemon:
                 return int(line.split()[1]) * 1024
         raise AssertionError("no VmRSS: the daemon has ended")
 
-    def __enter__(self) -> Daemon:
+    def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(

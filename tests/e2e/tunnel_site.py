@@ -249,4 +249,3 @@ class TunnelSite:
             if daemon is not None:
                 daemon.stop()
         self.cluster.cleanup()
-
