@@ -24,9 +24,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--time", type=seconds, default=30.0, help="how long there are faults: 90s, 10m (30s)")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30), help="draws the faults; printed")
     parser.add_argument("--workers", action="store_true", help="the second proxy has two workers and a keeper")
-    parser.add_argument(
-        "--tunnel", action="store_true", help="a member is behind a tunnel with such faults"
-    )
+    parser.add_argument("--tunnel", action="store_true", help="a member is behind a tunnel with such faults")
     parser.add_argument("--only", type=lambda text: text.split(","), default=(), help=f"of {', '.join(FAULTS)}")
     parser.add_argument("--keep", action="store_true", help="keep the directory with the logs though all was well")
     options = parser.parse_args(arguments)

@@ -329,6 +329,7 @@ def member_restored(scene: Scene) -> None:
             scene.wait(0.0, 3.0)
         for relay in member.relays.values():
             relay.heal()
+        scene.fleet.wait_for_tunnels()
         scene.wait(3.0, 3.0)
         member.quiet = False
 
