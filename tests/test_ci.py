@@ -200,6 +200,7 @@ class TestNight:
             "- - soak TIME=30m",
             "- - consistency TIME=10m",
             "- - consistency TIME=10m ARGS=--workers",
+            "- - consistency TIME=10m ARGS=--workers --tunnel",
         ]
         assert table(done.stdout) == dict.fromkeys(self.PARTS, "passed")
         assert done.returncode == 0

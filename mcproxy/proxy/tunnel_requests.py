@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 
+from mcproxy.http.messages import split_fields
 from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.proxy.filters import while_connected
 from mcproxy.requests.coroutines import settled
@@ -67,7 +68,9 @@ class TunnelServer:
         if head.upgrade is None or head.upgrade.lower() != protocol.UPGRADE or head.method != b"GET":
             token = protocol.UPGRADE.decode()
             raise TunnelRefused(400, f"a tunnel is opened by GET over HTTP/1.1 with Upgrade: {token}", "malformed")
-        instance, ticket = head.header(_INSTANCE), head.header(_TICKET)
+        if head.length:
+            raise TunnelRefused(400, "a request that opens a tunnel has no body", "malformed")
+        instance, ticket = _only_value(head.fields, _INSTANCE), _only_value(head.fields, _TICKET)
         if instance is None and ticket is None:  # `check --connect`, which opens no tunnel
             raise StatusError(400, protocol.NO_INSTANCE, details={})
         if instance is None or not protocol.is_instance(instance):
@@ -122,3 +125,11 @@ class TunnelServer:
             listener=request.exchange.connection.factory,
             is_accepted=is_accepted,
         )
+
+
+def _only_value(fields: bytes, name: bytes) -> bytes | None:
+    """Return the value of a field, None if it is absent. Raises TunnelRefused if it is there twice."""
+    found = [value for other, value in split_fields(fields) if other == name]
+    if len(found) > 1:
+        raise TunnelRefused(400, f"the field {name.decode()} is there {len(found)} times", "malformed")
+    return found[0] if found else None

@@ -48,6 +48,8 @@ log = Logger(__name__)
 _ANSWER_SECONDS: Final = 15.0
 """Time for the hub's answer to a request to open a tunnel: it may have to ask another edge, or an authenticator."""
 _MOST_BODY: Final = 64 * 1024
+_REPLACED_AFTER: Final = 0.5
+"""Least age of a control connection that is replaced (seconds): a hub cannot make the edge dial without a pause."""
 _STREAMS: Final = 64
 """Dials of a hub at the same time."""
 _STEADY = frozenset({CauseCode.EXPIRED, CauseCode.NOT_YET_VALID})
@@ -151,11 +153,13 @@ class HubLink:
         self._credentials.close()
 
     def replace(self, within: float) -> None:
-        """Replace the control connection, at a random time within so many seconds."""
+        """Replace the control connection, at a random time within so many seconds; a new one somewhat later."""
         if self._replacing or self._stopped:
             return
         self._replacing = True
-        self._drain = self._context.reactor.callLater(within * self._context.random(), self._wake_up)
+        reactor = self._context.reactor
+        least = self.changed_at + _REPLACED_AFTER - reactor.seconds()
+        self._drain = reactor.callLater(max(within * self._context.random(), least, 0.0), self._wake_up)
 
     # -- the control connection -----------------------------------------------------------------------------------
 

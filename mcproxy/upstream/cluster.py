@@ -259,7 +259,7 @@ def _unready_reason(endpoint: Endpoint, times: bool) -> str:
     not put it out.
     """
     if endpoint.ready:
-        return endpoint.health.cause or "the connection failed"
+        return endpoint.health.cause or endpoint.connect_cause or "the connection failed"
     return endpoint.state_message if times else endpoint.state_cause
 
 

@@ -80,6 +80,7 @@ class Endpoint:
         self.health = HealthState(
             unhealthy_after=cluster.health_check.unhealthy_after, healthy_after=cluster.health_check.healthy_after
         )
+        self.connect_cause = ""  # why the last connection could not be opened; "" if it was opened
         self.check_seconds: float | None = None  # duration of the newest health check with a response
         self._log = EndpointLog(cluster.name, self.keys, self.health)
         self.check_soon: Callable[[], None] | None = None  # set by the health checker
@@ -413,11 +414,14 @@ class Endpoint:
         return opening.addCallbacks(self._opened, self._not_opened, callbackArgs=(begun,))
 
     def _opened(self, result: None, begun: float) -> None:
+        self.connect_cause = ""
         counts = self._context.metrics.counts
         counts.increase(UPSTREAM_CONNECTS, (self.cluster_name, self.name, "ok"))
         counts.observe(CONNECT_DURATION, (self.cluster_name,), self._context.reactor.seconds() - begun)
 
     def _not_opened(self, failure: Failure) -> Failure:
+        if isinstance(failure.value, ConnectError):
+            self.connect_cause = failure.value.cause
         if not failure.check(CancelledError):  # type: ignore[no-untyped-call]
             counts = self._context.metrics.counts
             counts.increase(UPSTREAM_CONNECTS, (self.cluster_name, self.name, "failed"))

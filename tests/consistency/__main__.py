@@ -24,6 +24,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--time", type=seconds, default=30.0, help="how long there are faults: 90s, 10m (30s)")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30), help="draws the faults; printed")
     parser.add_argument("--workers", action="store_true", help="the second proxy has two workers and a keeper")
+    parser.add_argument("--tunnel", action="store_true", help="a member is behind a tunnel with such faults")
     parser.add_argument("--only", type=lambda text: text.split(","), default=(), help=f"of {', '.join(FAULTS)}")
     parser.add_argument("--keep", action="store_true", help="keep the directory with the logs though all was well")
     options = parser.parse_args(arguments)
@@ -33,7 +34,8 @@ def main(arguments: Sequence[str]) -> int:
     print(f"seed {options.seed}, {options.time:.0f} s", flush=True)
     directory = Path(tempfile.mkdtemp(prefix="mcproxy-consistency-"))
     begun = time.monotonic()
-    report = Run(directory, Options(options.time, options.seed, options.only, options.workers, _say))()
+    asked = Options(options.time, options.seed, options.only, options.workers, options.tunnel, _say)
+    report = Run(directory, asked)()
     if report.wrong:
         print(told(report), f"Logs and data are in {directory}; {time.monotonic() - begun:.0f} s", sep="\n")
         return 1

@@ -62,6 +62,7 @@ class Scene:
         each.append(lasting)
         try:
             yield
+            self.fleet.wait_for_tunnels()
         finally:
             each[each.index(lasting)] = replace(lasting, until=time.monotonic())
 
@@ -328,6 +329,7 @@ def member_restored(scene: Scene) -> None:
             scene.wait(0.0, 3.0)
         for relay in member.relays.values():
             relay.heal()
+        scene.fleet.wait_for_tunnels()
         scene.wait(3.0, 3.0)
         member.quiet = False
 

@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import ssl
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +28,7 @@ PROXIES = ("one", "two")
 NAMESPACES = ("blue", "green")
 NAMES = 8
 """Objects of each member in each namespace, at most."""
-TOKEN = "tester-token"
+TOKEN, EDGE_TOKEN = "tester-token", "edge-token"
 START = 90.0
 """Seconds that a process may take to start, on a machine that has much else to do."""
 RELOAD, RELOADS = 60.0, 3
@@ -41,7 +42,7 @@ daemon: {{controlSocket: control.sock, drainTimeout: 1s, stateDir: state{workers
 listeners: [{{name: public, bind: "127.0.0.1:{port}", tls: {{certificates: [proxy]}}}}]
 certificates: [{{name: proxy, certFile: proxy.crt, keyFile: proxy.key}}]
 authentication: [{{name: tokens, tokenFile: tokens.csv, allowSystemNames: true}}]
-clusters:
+{tunnels}clusters:
 {clusters}
 aggregates:
   - name: fleet
@@ -54,7 +55,7 @@ aggregates:
 servers:
   - {{name: fleet, serverNames: [{number}], default: true, backend: {{aggregate: fleet}}, authentication: tokens}}
   - {{name: karmada, serverNames: [{karmada}], backend: {{aggregate: karmada}}, authentication: tokens}}
-"""
+{server}"""
 _COMMON = """\
     {reads}
     cache: {{resources: [{{group: "", version: v1, resource: configmaps}}], initialSyncTimeout: 3s}}
@@ -67,6 +68,54 @@ _CLUSTER = """\
     connections: {{protocol: {protocol}, connectTimeout: 2s}}
     healthCheck: {{interval: 500ms, timeout: 2s, unhealthyAfter: 2}}
 """
+TUNNELLED = "east"
+"""The member behind a tunnel, if there is one: both proxies are hubs, and one edge daemon dials both."""
+_TUNNELS = """\
+tunnels: [{name: site, users: [edge]}]
+"""
+_TUNNEL_SERVER = """\
+  - {name: tunnels, serverNames: [tunnels.test], backend: {tunnels: "*"}, authentication: tokens}
+"""
+_BEHIND_TUNNEL = """\
+  - name: {name}
+    endpoints: [{{name: site, tunnel: site}}]
+    identity: RequestHeader
+    connections: {{protocol: {protocol}, connectTimeout: 2s}}
+    healthCheck: {{interval: 500ms, timeout: 2s, unhealthyAfter: 2}}
+"""
+EDGE = """\
+version: 1
+daemon: {{controlSocket: control.sock, drainTimeout: 1s}}
+listeners:
+  - name: hub
+    dial:
+      tunnel: site
+      urls: [{urls}]
+      serverName: tunnels.test
+      tls: {{caFile: ca.crt}}
+      credentials: {{tokenFile: token}}
+clusters:
+  - name: local
+    endpoints: [{{url: "https://127.0.0.1:{port}"}}]
+    tls: {{caFile: "{ca}"}}
+    credentials: {{token: admin-test-token}}
+    identity: Impersonate
+    connections: {{protocol: {protocol}, connectTimeout: 2s}}
+    healthCheck: {{interval: 500ms, timeout: 2s, unhealthyAfter: 2}}
+authentication:
+  - {{name: from-hub, requestHeader: {{listeners: [hub], hubUser: mcproxy-hub}}, allowSystemNames: true}}
+servers:
+  - {{name: site, listeners: [hub], backend: {{cluster: local}}, authentication: from-hub}}
+"""
+_HUB_MAY = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRoleBinding",
+    "metadata": {"name": "mcproxy-hub"},
+    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+    "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "mcproxy-hub"}],
+}
+TUNNEL_BACK = 90.0
+"""Seconds within which an edge has dialled again: its delays grow to a minute while connections do not last."""
 READS = {"one": "", "two": "reads: {authorize: Members, cacheAllowed: 2s, staleDecisions: 2s}"}
 """The second proxy forgets soon what the members have decided."""
 
@@ -84,6 +133,10 @@ class Member:
     history: MemberHistory
     relays: dict[str, Relay] = field(default_factory=dict)
     protocol: str = "Auto"
+    behind_edge: Relay | None = None
+    """The relay between the edge and it, if it is behind a tunnel; its `relays` are between the edge and the proxies.
+    It makes no faults.
+    """
     quiet: bool = False
     """Nobody writes to it past the proxies."""
 
@@ -106,7 +159,7 @@ class Member:
     def wait_ready(self) -> None:
         """Wait until it serves, and let the relays lead to where it does."""
         self.process.wait_ready(START)
-        for relay in self.relays.values():
+        for relay in self.relays.values() if self.behind_edge is None else (self.behind_edge,):
             relay.target = self.process.ports[0]
 
 
@@ -127,8 +180,12 @@ class Proxy:
 class Fleet:
     """All processes. A context manager that leaves none behind."""
 
-    def __init__(self, directory: Path, relays: Relays, chance: random.Random, *, workers: bool = False) -> None:
-        """`workers`: whether the second proxy has two; `chance` draws which members speak HTTP/2."""
+    def __init__(
+        self, directory: Path, relays: Relays, chance: random.Random, *, workers: bool = False, tunnel: bool = False
+    ) -> None:
+        """`workers`: whether the second proxy has two; `tunnel`: whether a member is behind one; `chance` draws which
+        members speak HTTP/2.
+        """
         self.directory = directory
         self.layout: Layout = MEMBERS
         self.former: tuple[str, ...] = ()
@@ -154,13 +211,17 @@ class Fleet:
             process = SimulatedClusterProcess(name, options=options, directory=directory / name)
             protocol = "Auto" if name in speaking else "HTTP1"
             self.members[name] = Member(name, process, MemberHistory(name, data), protocol=protocol)
+        self.edge: Daemon | None = None
+        if tunnel:
+            (directory / "edge").mkdir()
+            self.edge = Daemon(directory / "edge", "")
         context = ssl.create_default_context(cadata=self._authority.pem.decode())
         for name in PROXIES:
             own = directory / f"proxy-{name}"
             own.mkdir()
-            self._authority.server(["127.0.0.1", NUMBER, KARMADA]).write(own, "proxy")
+            self._authority.server(["127.0.0.1", NUMBER, KARMADA, "tunnels.test"]).write(own, "proxy")
             tokens = own / "tokens.csv"
-            tokens.write_text(f'{TOKEN},tester,1,"system:masters"\n')
+            tokens.write_text(f'{TOKEN},tester,1,"system:masters"\n{EDGE_TOKEN},edge,2\n')
             tokens.chmod(0o600)
             several = workers and name == PROXIES[1]
             self.proxies[name] = Proxy(name, Daemon(own, ""), reserved_port(), context, several)
@@ -181,16 +242,46 @@ class Fleet:
             member.spawn()
         for member in self.members.values():
             member.process.wait_ready(START)
-            member.relays = {name: self._relays.relay(member.process.ports[0]) for name in PROXIES}
+            if self.edge is not None and member.name == TUNNELLED:
+                self._put_behind_edge(member)
+            else:
+                member.relays = {name: self._relays.relay(member.process.ports[0]) for name in PROXIES}
             namespaces = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in NAMESPACES]
             member.control.create(namespaces)
         for proxy in self.proxies.values():
             self.write_config(proxy)
             proxy.daemon.spawn()
+        if self.edge is not None:
+            self.edge.start()
         for proxy in self.proxies.values():
             self.wait_serves(proxy)
 
+    def _put_behind_edge(self, member: Member) -> None:
+        assert self.edge is not None
+        member.control.create([_HUB_MAY])
+        member.behind_edge = self._relays.relay(member.process.ports[0])
+        member.relays = {name: self._relays.relay(proxy.port, turned=True) for name, proxy in self.proxies.items()}
+        folder = self.edge.directory
+        (folder / "ca.crt").write_bytes(self._authority.pem)
+        (folder / "token").write_text(EDGE_TOKEN)
+        (folder / "token").chmod(0o600)
+        urls = ", ".join(f'"https://127.0.0.1:{relay.port}"' for relay in member.relays.values())
+        port, ca = member.behind_edge.port, member.process.ca
+        self.edge.file.write_text(EDGE.format(urls=urls, port=port, ca=ca, protocol=member.protocol))
+
+    def wait_for_tunnels(self) -> None:
+        """Wait until the edge is connected to both proxies, if there is one: for `TUNNEL_BACK` seconds at most."""
+        until = time.monotonic() + TUNNEL_BACK
+        while self.edge is not None and time.monotonic() < until:
+            with contextlib.suppress(OSError, KeyError):
+                tunnels = [proxy.daemon.command_answer({"command": "status"}, 5.0) for proxy in self.proxies.values()]
+                if all(each["connected"] for status in tunnels for each in status["tunnels"]):
+                    return
+            time.sleep(0.2)
+
     def stop(self) -> None:
+        if self.edge is not None:
+            self.edge.stop()
         for proxy in self.proxies.values():
             proxy.daemon.stop()
         for member in self.members.values():
@@ -201,7 +292,7 @@ class Fleet:
     def write_config(self, proxy: Proxy) -> None:
         """Write the file of a proxy anew, with the present layout."""
         clusters = [
-            _CLUSTER.format(
+            (_CLUSTER if member.behind_edge is None else _BEHIND_TUNNEL).format(
                 name=name,
                 port=member.relays[proxy.name].port,
                 ca=member.process.ca,
@@ -217,6 +308,8 @@ class Fleet:
                 former=f"    formerMembers: [{', '.join(self.former)}]\n" if self.former else "",
                 common=_COMMON.format(reads=READS[proxy.name]).replace("    \n", ""),
                 workers=", workers: 2" if proxy.workers else "",
+                tunnels=_TUNNELS if self.edge is not None else "",
+                server=_TUNNEL_SERVER if self.edge is not None else "",
                 number=NUMBER,
                 karmada=KARMADA,
             )
@@ -257,9 +350,10 @@ class Fleet:
     def logs(self) -> Mapping[str, str]:
         """Return the text of all logs of the proxies."""
         found = {}
-        for proxy in self.proxies.values():
-            for file in sorted(proxy.daemon.directory.glob("mcproxy*.log")):
-                found[f"{proxy.name}/{file.name}"] = file.read_text(errors="replace")
+        daemons = {proxy.name: proxy.daemon for proxy in self.proxies.values()}
+        for name, daemon in {**daemons, **({} if self.edge is None else {"edge": self.edge})}.items():
+            for file in sorted(daemon.directory.glob("mcproxy*.log")):
+                found[f"{name}/{file.name}"] = file.read_text(errors="replace")
         return found
 
 

@@ -76,13 +76,16 @@ class _Pump:
 class Connection:
     """One connection through a relay. All methods are the loop's; others use `Relay.act`."""
 
-    def __init__(self, number: int, client: asyncio.StreamWriter) -> None:
+    def __init__(self, number: int, client: asyncio.StreamWriter, *, turned: bool = False) -> None:
+        """`turned`: what opens the connection is the one that serves requests, as of a tunnel."""
         self.number = number
         self.opened = time.monotonic()
         self.pumps: dict[Way, _Pump] = {"up": _Pump(), "down": _Pump()}
         self.streams = False
         """Whether something came down long after anything was asked: a watch, or several over HTTP/2."""
-        self._writers: dict[Way, asyncio.StreamWriter] = {"down": client}
+        self._there: Way = "down" if turned else "up"
+        self._back: Way = "up" if turned else "down"
+        self._writers: dict[Way, asyncio.StreamWriter] = {self._back: client}
 
     def __str__(self) -> str:
         kind = "stream" if self.streams else "connection"
@@ -138,11 +141,12 @@ class Connection:
         except OSError:
             self.reset()
             return
-        self._writers["up"] = server
+        self._writers[self._there] = server
+        count = {"up": lambda: None, "down": self._answered}
         try:
             async with asyncio.TaskGroup() as both:
-                both.create_task(self.pumps["up"].run(reader, server, lambda: None))
-                both.create_task(self.pumps["down"].run(server_reader, self._writers["down"], self._answered))
+                for way, source in ((self._there, reader), (self._back, server_reader)):
+                    both.create_task(self.pumps[way].run(source, self._writers[way], count[way]))
         except* OSError:
             self.reset()
         finally:
@@ -153,8 +157,10 @@ class Connection:
 class Relay:
     """Listens on `port` and passes on to `target`, a port of 127.0.0.1 that may be changed."""
 
-    def __init__(self, relays: Relays, target: int) -> None:
+    def __init__(self, relays: Relays, target: int, *, turned: bool = False) -> None:
+        """`turned`: as of `Connection`."""
         self.target = target
+        self._turned = turned
         self.port = 0
         self.refusing = False
         """New connections are reset."""
@@ -172,7 +178,7 @@ class Relay:
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._count += 1
-        connection = Connection(self._count, writer)
+        connection = Connection(self._count, writer, turned=self._turned)
         if self.refusing:
             connection.reset()
             return
@@ -226,9 +232,9 @@ class Relays:
 
         return asyncio.run_coroutine_threadsafe(awaited(), self._loop).result(30)
 
-    def relay(self, target: int) -> Relay:
-        """Open a relay before a port of 127.0.0.1."""
-        relay = Relay(self, target)
+    def relay(self, target: int, *, turned: bool = False) -> Relay:
+        """Open a relay before a port of 127.0.0.1. `turned`: as of `Connection`."""
+        relay = Relay(self, target, turned=turned)
         self.run(relay.listen())
         self._each.append(relay)
         return relay

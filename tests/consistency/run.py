@@ -54,6 +54,7 @@ class Options:
     seed: int
     only: Sequence[str] = ()
     workers: bool = False
+    tunnel: bool = False
     say: Callable[[str], None] = lambda text: None
 
 
@@ -115,7 +116,13 @@ class Run:
         seed = self._options.seed
         with (
             Relays() as relays,
-            Fleet(self._directory, relays, random.Random(f"{seed} fleet"), workers=self._options.workers) as fleet,
+            Fleet(
+                self._directory,
+                relays,
+                random.Random(f"{seed} fleet"),
+                workers=self._options.workers,
+                tunnel=self._options.tunnel,
+            ) as fleet,
         ):
             histories = {name: member.history for name, member in fleet.members.items()}
             http1 = [member.name for member in fleet.members.values() if member.protocol == "HTTP1"]
@@ -255,6 +262,7 @@ class Run:
         for member in fleet.members.values():
             for relay in member.relays.values():
                 relay.heal()
+        fleet.wait_for_tunnels()
         healed = time.monotonic()
         shared.stopping.set()
         for client in clients:

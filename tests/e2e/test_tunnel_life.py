@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import os
 import signal
@@ -178,8 +179,7 @@ def test_a_killed_hub_is_back_soon_after_its_start(site: TunnelSite) -> None:
 def test_a_killed_worker_is_replaced(site: TunnelSite, end: str) -> None:
     daemon: LastingDaemon = getattr(site, end)
     workers = {name: pid for name, pid in daemon.pids.items() if name.startswith("worker")}
-    if not workers:
-        pytest.skip("there is one process")
+    assert workers or len(daemon.pids) == 1  # where there is one process, none is replaced
     for name, pid in workers.items():
         with Reads(site) as reads:
             begun = time.monotonic()
@@ -230,7 +230,8 @@ def test_a_stopped_edge_is_out_within_25_seconds_and_no_write_succeeds_wrongly(s
         site.edge.signal_all(signal.SIGCONT)
     begun = time.monotonic()
     wait_until("the tunnel", lambda: site.is_connected() and site.ask("/version").status == 200)
-    print(f"out after {out:.1f} s, back after {time.monotonic() - begun:.2f} s; writes got {statuses}")
+    counts = collections.Counter(statuses)
+    print(f"out after {out:.1f} s, back after {time.monotonic() - begun:.2f} s; writes got {counts}")
     assert out < 35
     assert statuses
     assert set(statuses) <= {502, 503, 504}

@@ -586,6 +586,24 @@ def _control_socket() -> Run:
     return run
 
 
+def _tunnels() -> Run:
+    from mcproxy.tunnels import protocol
+
+    def run(data: bytes) -> None:
+        for decode in (protocol.DialRequest.decode, protocol.DrainRequest.decode):
+            with contextlib.suppress(ValueError):
+                request = decode(data)
+                assert decode(request.encode()) == request, "it is not read as it is written"
+        cause = protocol.decode_cause(data)
+        assert cause.isprintable() or not cause
+        assert len(cause) <= 300
+        with contextlib.suppress(ValueError):
+            assert protocol.process_of(data).encode() == data.partition(b".")[0]
+        assert not protocol.is_instance(data) or len(data) == 32
+
+    return run
+
+
 def _keeper() -> Run:
     from mcproxy.proxy.keeper import wire
     from mcproxy.proxy.keeper.keeper_frames import FrameError, KeeperFrameReader, decode_shared
@@ -764,6 +782,13 @@ TARGETS: tuple[Target, ...] = (
     Target("published_roles", _published_roles, (*words.JSON, *words.YAML[:12]), 1, hostile.yaml_texts, 5.0),
     Target("certificates", _certificates, (b"-----BEGIN X509 CRL-----\n", b"\x30\x82", b"\x06\x03\x55\x04\x03"), 2),
     Target("control_socket", _control_socket, (*words.JSON[:9], b'"command"', b'"now"', b"\n"), 1, hostile.json_values),
+    Target(
+        "tunnels",
+        _tunnels,
+        (*words.JSON[:9], b'"ticket"', b'"protocol"', b'"h2"', b'"within"', b'"cause"', b"hub.", b"0" * 32),
+        1,
+        hostile.json_values,
+    ),
     Target("keeper", _keeper, (b"\x93", b"\xc0", b"\xc4\x01a", b"\xdd\xff\xff\xff\xff", b"\x00\x00\x00\x01"), 2),
     Target("redis", _redis, (*words.JSON[:9], b'"default"', b"NaN", b"Infinity", b"-1"), 1),
     Target("configuration", _configuration, words.YAML, 1, hostile.yaml_texts, 20.0),

@@ -46,9 +46,9 @@ class ConnectProxy:
         reply: Callable[[socket.socket, ConnectRequest], bool] | None = None,
         port: int = 0,
     ) -> None:
-        """`port`: 0 is a free one. `credentials`: user and password that it demands, else it answers 407. `routes`:
-        where connections lead that are requested for "host:port". `reply`: called with the client's socket and the
-        request instead of the usual answer; it returns whether the connection is then opened and passed on.
+        """`credentials`: user and password that it demands, else it answers 407. `routes`: where connections lead that
+        are requested for "host:port". `reply`: called with the client's socket and the request instead of the usual
+        answer; it returns whether the connection is then opened and passed on. `port`: 0 is a free one.
         """
         self.credentials = credentials
         self.routes = dict(routes or {})
