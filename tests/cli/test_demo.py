@@ -414,10 +414,11 @@ def test_directory_port_and_edited_files_are_kept_and_used_again(
 
 
 @pytest.mark.slow
-def test_a_demo_with_a_tunnel(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_demo_with_a_tunnel(tmp_path: Path, workers: str) -> None:
     """Every command works that the tunnel concerns, in order: the last ones stop the edge and run it again."""
     # Below tmp_path the path of the edge's control socket may be too long.
-    with tempfile.TemporaryDirectory() as short, Demo("--tunnel", temporary=Path(short)) as demo:
+    with tempfile.TemporaryDirectory() as short, Demo("--tunnel", "--workers", workers, temporary=Path(short)) as demo:
         demo.wait_ready()
         assert demo_tunnel.NOTICE in demo.printed
         directory, started = demo.kubeconfig().parent, demo.children

@@ -116,6 +116,7 @@ def test_every_file_of_the_page_passes_the_check(site: Site) -> None:
         assert done.returncode == 0, (block.line, done.stderr)
 
 
+@pytest.mark.slow  # kubectl repeats a request that gets 503 with Retry-After, for most of a minute
 def test_the_page_leads_to_a_tunnel(site: Site) -> None:
     with Daemon(site.hub, site.text("\ntunnels:")) as hub, Daemon(site.edge, site.text("certFile: tls/edge")) as edge:
         hub.wait_for("event=endpoint_ready")
