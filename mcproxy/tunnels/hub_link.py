@@ -18,6 +18,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from mcproxy.certificate_blocks import load_certificates
 from mcproxy.config import model
 from mcproxy.config.urls import parse_endpoint
 from mcproxy.http.h2.h2_server import H2ServerConnection
@@ -25,7 +26,7 @@ from mcproxy.http.server_factory import ServerFactory
 from mcproxy.kube.status import read_status
 from mcproxy.log_once import LogOnce
 from mcproxy.net.alpn import H2
-from mcproxy.net.causes import CauseCode, code_of
+from mcproxy.net.causes import Cause, CauseCode, code_of
 from mcproxy.net.connect_errors import ConnectError
 from mcproxy.tunnels import protocol
 from mcproxy.tunnels.backoff import Backoff
@@ -335,11 +336,25 @@ class HubLink:
             upgrade=protocol.UPGRADE,
         )
         if response.side is None:
-            raise await _refusal(response)
+            refusal = await _refusal(response)
+            if refusal.status == 401 and (dates := validity(self.dial_config, self._deadlines.wall_seconds())):
+                raise _Refused(401, Cause(f"{refusal.cause}; {dates}", CauseCode.EXPIRED), 0.0)
+            raise refusal
         connection = TurnedConnection.of(response.side)
         if connection is None:
             raise ControlError("the hub has closed the connection at once")
         return connection
+
+
+def validity(dial: model.Dial, now: float) -> str:
+    """Say when the client certificate is valid, if it is not now; `now`: seconds since 1970. Else return ""."""
+    if dial.tls.certificate is None:
+        return ""
+    leaf = load_certificates(dial.tls.certificate.data)[0]
+    begin, end = leaf.not_valid_before_utc, leaf.not_valid_after_utc
+    if begin.timestamp() <= now <= end.timestamp():
+        return ""
+    return f"the certificate of dial.tls.certFile is valid from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"
 
 
 async def _refusal(response: ControlStream) -> _Refused:

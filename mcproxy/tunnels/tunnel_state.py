@@ -34,6 +34,7 @@ class TunnelState:
     __slots__ = (
         "_cause",
         "_clock",
+        "_closed",
         "_connections",
         "_deadlines",
         "_expected_until",
@@ -67,6 +68,7 @@ class TunnelState:
         self._since = wall_seconds(clock)  # time of day of the last change between up and down
         self._cause = ""  # why it is down; "": it was never up
         self._noted = ""  # the cause for the next loss
+        self._closed = False  # the process ends, or the tunnel was removed: losses are no news
         self._next = 0
         self._publish = publish
         self._remote = False  # whether another process has a control connection
@@ -142,6 +144,7 @@ class TunnelState:
         if not control.usable:
             return
         was_up = self.is_up
+        self._noted = ""
         self.controls.append(control)
         self._tell("")
         if not was_up:
@@ -169,6 +172,9 @@ class TunnelState:
         if control not in self.controls:
             return
         self.controls.remove(control)
+        if self._closed:
+            self._tell(cause)
+            return
         if self.controls:
             self._tell("")
             return
@@ -197,8 +203,9 @@ class TunnelState:
         self._connections.pop(stream, None)
 
     def close(self, cause: str) -> None:
-        """End all control connections."""
-        self.note_cause(cause)
+        """End all control connections, and dial no more."""
+        self._closed = True
+        self._cause = cause
         for control in list(self.controls):
             control.close()
         waiting, self._waiting = self._waiting, []

@@ -199,14 +199,17 @@ def _wait_for_successor(daemon: LastingDaemon, name: str, pid: int) -> None:
 
 
 def test_connections_that_are_reset_come_back(site: TunnelSite) -> None:
+    """An edge that has lost nothing before dials again within half a second; the back-off grows with each loss."""
+    site.edge.restart()
+    wait_until("the tunnel", lambda: site.is_connected())
     with Reads(site) as reads:
-        for _ in range(3):
+        for limit in (5, 10):
             begun = time.monotonic()
             reset_all(relay_of[site])
             wait_until("the tunnel", lambda: site.is_connected())
             seconds = reads.resumed_after(begun)
             print(f"reads are back {seconds:.2f} s after all connections were reset; {len(reads.failures)} have failed")
-            assert seconds < 15
+            assert seconds < limit
 
 
 @pytest.mark.slow

@@ -260,3 +260,27 @@ async def test_a_stopped_hub_says_goodbye(site: TunnelSite) -> None:
     site.hub.service.stop_accepting()
     await site.hub.service.finish()
     await site.hub.until(lambda: not link.is_up, "the end of the tunnel")
+
+
+@pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
+async def test_the_cause_of_an_earlier_end_is_not_that_of_a_later_one(site: TunnelSite) -> None:
+    await site.start()
+    await site.hub.service.apply(site.hub_config(users=("somebody",)))
+    await site.hub.until(lambda: not site.state.is_up, "the end")
+    await site.hub.service.apply(site.hub_config())
+    await site.up()
+    site.passage.refuses = True
+    site.passage.cut()
+    await site.hub.until(lambda: not site.state.is_up, "another end")
+    assert "may not open" not in site.state.cause
+
+
+@pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
+async def test_the_end_of_the_hub_itself_is_no_warning(site: TunnelSite) -> None:
+    await site.start()
+    with captured_logs() as logged:
+        site.hub.service.begin_shutdown()
+        site.hub.service.stop_accepting()
+        await site.hub.service.finish()
+    events = {each.get("event") for each in logged if each.get("listener") != "hub"}
+    assert not events & {"tunnel_down", "endpoint_out"}

@@ -130,6 +130,7 @@ class Authenticator:
         `token_decides`: a certificate counts only if there is no token. Raises StatusError (401, 503).
         """
         token = headers.token
+        hub = isinstance(peer, HubPeer)
         if isinstance(peer, HubPeer):
             caller = self._by_hub(peer, headers, client, server)
             if caller is not None:
@@ -140,7 +141,7 @@ class Authenticator:
             if caller is not None:
                 return caller
         if token is None:
-            return self._without_token(peer, headers, path, client, server)
+            return self._without_token(peer, headers, path, client, server, hub=hub)
         if self._tokens is None:
             cause = "no authenticator of this set accepts bearer tokens"
             raise self._refused(cause, "add one that does", client, server, issuer=claimed_issuer(token))
@@ -184,7 +185,7 @@ class Authenticator:
         return tuple(dict.fromkeys(name for key in authorities for name in self._homes.get(key, ())))
 
     def _without_token(
-        self, peer: TLSPeer | None, headers: IdentityHeaders, path: bytes, client: str, server: str
+        self, peer: TLSPeer | None, headers: IdentityHeaders, path: bytes, client: str, server: str, *, hub: bool
     ) -> AuthenticatedUser:
         if headers.bad_token:
             raise self._refused(headers.bad_token, "the client must send a valid bearer token", client, server, peer)
@@ -193,6 +194,9 @@ class Authenticator:
             raise self._refused(cause, _CERTIFICATE_TODO, client, server, peer)
         if self._anonymous and (not self._anonymous_paths or path in self._anonymous_paths):
             return _ANONYMOUS
+        if hub:
+            cause = "the hub names no user for the request, and it has no token"
+            raise self._refused(cause, "the client of the hub must send a token that is valid here", client, server)
         if headers.remote:
             cause = "X-Remote-* came without the certificate of a front proxy"
             raise self._refused(cause, _FRONT_PROXY_TODO, client, server, peer)
