@@ -171,8 +171,8 @@ class Relay:
         self._count = 0
         self._server: asyncio.Server | None = None
 
-    async def listen(self) -> None:
-        self._server = await asyncio.start_server(self._accepted, "127.0.0.1", 0, limit=CHUNK)
+    async def listen(self, host: str) -> None:
+        self._server = await asyncio.start_server(self._accepted, host, 0, limit=CHUNK)
         self.port = int(self._server.sockets[0].getsockname()[1])
 
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -232,10 +232,10 @@ class Relays:
 
         return asyncio.run_coroutine_threadsafe(awaited(), self._loop).result(30)
 
-    def relay(self, target: int, *, turned: bool = False) -> Relay:
-        """Open a relay before a port of 127.0.0.1. `turned`: as of `Connection`."""
+    def relay(self, target: int, *, turned: bool = False, host: str = "127.0.0.1") -> Relay:
+        """Open a relay before a port of 127.0.0.1, at the address `host`. `turned`: as of `Connection`."""
         relay = Relay(self, target, turned=turned)
-        self.run(relay.listen())
+        self.run(relay.listen(host))
         self._each.append(relay)
         return relay
 

@@ -116,6 +116,7 @@ class TunnelSite:
 
     cluster_name = "site-a"
     """The cluster of the hub that `ask` asks."""
+    edge_daemon: type[LastingDaemon] = LastingDaemon
     edge_url = ""
     """The hub's URL for the edge, if that is not where the hub listens."""
 
@@ -149,7 +150,8 @@ class TunnelSite:
 
     def start(self, hub: str = HUB, *, connected: bool = True, **edge: str) -> Self:
         """`hub`: the template of its file; `edge`: settings of `edge_config`; `connected`: wait for the tunnel."""
-        self.cluster.spawn()
+        if not self.cluster.ready:
+            self.cluster.spawn()
         for folder in (self.hub_directory, self.edge_directory):
             folder.mkdir(exist_ok=True)
         self.hubs.server(["127.0.0.1", "localhost", "tunnels.test"]).write(self.hub_directory, "proxy")
@@ -159,10 +161,11 @@ class TunnelSite:
         for user in ("edge-site-a", "edge-site-b"):
             self.edges.client(user).write(self.edge_directory, user)
         self.users.client("alice", ["dev"]).write(self.directory, "alice")
-        self.cluster.wait_ready()
+        if not self.cluster.ready:
+            self.cluster.wait_ready()
         self.control.create([ALICE])
         self._hub = LastingDaemon(self.hub_directory, self.hub_config(hub)).start()
-        self._edge = LastingDaemon(self.edge_directory, self.edge_config(**edge)).start()
+        self._edge = self.edge_daemon(self.edge_directory, self.edge_config(**edge)).start()
         if connected:
             self.hub.wait_for("takes requests")
         return self
@@ -182,8 +185,10 @@ class TunnelSite:
     def hub_config(self, template: str = HUB) -> str:
         return template.format(port=self.port, workers=self.hub_workers)
 
-    def edge_config(self, *, urls: str = "", tunnel: str = "site-a", user: str = "edge-site-a", dial: str = "") -> str:
-        return EDGE.format(
+    def edge_config(
+        self, *, urls: str = "", tunnel: str = "site-a", user: str = "edge-site-a", dial: str = "", template: str = EDGE
+    ) -> str:
+        return template.format(
             tunnel=tunnel,
             certificate=f", certFile: {user}.crt, keyFile: {user}.key" if user else "",
             urls=urls or f'"{self.edge_url or self.url}"',
