@@ -92,6 +92,7 @@ class SocketStream(metaclass=ABCMeta):
         "_reading",
         "_timer",
         "_turn",
+        "_turned",
         "_write_ended",
         "_write_failed",
         "_writing",
@@ -145,6 +146,7 @@ class SocketStream(metaclass=ABCMeta):
         self._write_ended = False
         self._write_failed = False
         self._timer: Any = None
+        self._turned = False
 
     def attach(self, protocol: IProtocol) -> None:
         """Connect the protocol and start reading. An exception of the protocol is logged and closes the connection."""
@@ -163,6 +165,7 @@ class SocketStream(metaclass=ABCMeta):
         """Turn the roles of the two ends: `alpn` is the protocol of the next engine, and no name was asked for."""
         self.alpn = shared(alpn)
         self.server_name = None
+        self._turned = True
 
     def call_when_closed(self, call: Callable[[], None]) -> None:
         """Call `call` when the socket is closed, after all earlier ones; at once if it is closed already."""
@@ -494,8 +497,11 @@ class SocketStream(metaclass=ABCMeta):
 
     @property
     def idle_since(self) -> float | None:
-        """The time since which the protocol is idle (reactor's clock); None if it is busy or this is unknown."""
-        return getattr(self.protocol, "idle_since", None)
+        """The time since which the protocol is idle (reactor's clock); None if it is busy or this is unknown.
+
+        It is unknown of a connection whose roles have turned, so that no listener closes it in favour of another one.
+        """
+        return None if self._turned else getattr(self.protocol, "idle_since", None)
 
     def close(self) -> None:
         """Close an idle connection at once: send our end of data unless the socket is full, and call connectionLost.

@@ -10,7 +10,7 @@ import pytest_twisted  # type: ignore[import-untyped]
 from mcproxy.config import model
 from mcproxy.net.alpn import H2
 from mcproxy.tunnels import backoff, hub, protocol
-from tests.proxy.harness import OK, Harness, always
+from tests.proxy.harness import OK, Harness, always, get
 from tests.support.logged import captured_logs
 from tests.tunnels.site import Passage, TunnelSite
 
@@ -218,6 +218,27 @@ async def test_tunnels_do_not_count_as_connections_of_their_client(site: TunnelS
     assert site.state.is_up
     assert site.state.counts() == {H2: 1}
     assert sum(client.over for client in clients) >= 1
+
+
+@pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
+async def test_a_full_listener_closes_no_connection_of_a_tunnel_for_another_client(site: TunnelSite) -> None:
+    await site.hub.serve(site.hub_config(limits=model.Limits(connections=5)))
+    site.passages.append(Passage(site.reactor, site.hub.port()))
+    await site.add_edge()
+    await site.up()
+    site.upstream.reply = lambda end: end.send(
+        b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
+    )
+    upgrade = (b"Authorization: Bearer alice-token", b"Connection: Upgrade", b"Upgrade: SPDY/3.1")
+    client = await site.hub.asks(get(b"/api/v1/namespaces/a/pods/b/exec?command=sh", *upgrade, method=b"POST"))
+    await site.hub.until(lambda: b"101" in client.received, "the upgrade")
+    end, site.upstream.reply = site.upstream.last, None
+    others = [await site.hub.client() for _ in range(4)]  # control, requests, exec, its client: one place is free
+    await site.hub.until(lambda: sum(each.over for each in others) == 3, "the ends of idle clients")
+    client.send(b"still there")
+    await site.hub.until(lambda: b"still there" in end.received, "what the client sends")
+    assert site.state.is_up
+    client.abort()
 
 
 @pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
