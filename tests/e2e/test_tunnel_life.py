@@ -105,7 +105,7 @@ def test_reloads_fail_no_read(site: TunnelSite, end: str) -> None:
         reads.goes_on()
         daemon.file.write_text(former)
         count = len(daemon.lines("reloaded"))
-        os.kill(min(daemon.pids.values()), signal.SIGHUP)
+        os.kill(daemon.first, signal.SIGHUP)
         wait_until("the reload", lambda: len(daemon.lines("reloaded")) > count)
         reads.goes_on()
         keep_alive = former.replace(
@@ -199,6 +199,7 @@ def _wait_for_successor(daemon: LastingDaemon, name: str, pid: int) -> None:
     wait_until("its successor", lambda: daemon.pids.get(name) not in (None, pid))
 
 
+@pytest.mark.slow
 def test_connections_that_are_reset_come_back(site: TunnelSite) -> None:
     with Reads(site) as reads:
         for _ in range(3):
