@@ -187,6 +187,11 @@ class TunnelSite:
         found = self.hub.command_answer({"command": "status"})["tunnels"]
         return any(each["name"] == tunnel and each["connected"] for each in found)
 
+    def controls(self, tunnel: str = "site-a") -> int:
+        """The number of control connections at the hub: one for each process of the edge."""
+        found = self.hub.command_answer({"command": "status"})["tunnels"]
+        return sum(len(each["peers"]) for each in found if each["name"] == tunnel)
+
     def hub_config(self, template: str = HUB) -> str:
         return template.format(port=self.port, workers=self.hub_workers)
 
