@@ -14,6 +14,8 @@ MOST: Final = 60.0
 """Greatest upper bound of a delay (seconds)."""
 LIVED: Final = 60.0
 """Seconds of life after which a connection's loss is a first failure again."""
+OF_USE: Final = 5.0
+"""Seconds of life after which the next attempt comes soon, whatever was before."""
 _DOUBLINGS = 7  # 0.5 s * 2**7 exceeds MOST
 
 
@@ -36,10 +38,13 @@ class Backoff:
         return min(max(retry_after, 0.0), MOST) + bound * self._random()
 
     def after_loss(self, lived: float) -> float:
-        """Return the seconds until the next attempt, after a connection that has lived for `lived` seconds."""
+        """Return the seconds until the next attempt, after a connection that has lived for `lived` seconds.
+
+        The first attempt after a connection that was of use comes soon. If it fails, the delays are those of before.
+        """
         if lived >= LIVED:
             self._failures = 0
-        return self.after_failure()
+        return FIRST * self._random() if lived >= OF_USE else self.after_failure()
 
     def steady(self) -> float:
         """Return the seconds until the next attempt after a failure that only an operator can mend: about a minute."""

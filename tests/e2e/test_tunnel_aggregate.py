@@ -183,6 +183,7 @@ def test_the_watch_of_an_aggregate_goes_on_over_a_loss(fleet: Fleet, loss: str) 
     assert seconds < (15 if loss == "reset" else 45)
 
 
+@pytest.mark.slow
 def test_an_edge_that_stands_still_for_a_moment_does_no_harm(fleet: Fleet) -> None:
     for _ in range(3):
         fleet.site.edge.signal_all(signal.SIGSTOP)

@@ -105,7 +105,7 @@ def test_reloads_fail_no_read(site: TunnelSite, end: str) -> None:
         reads.goes_on()
         daemon.file.write_text(former)
         count = len(daemon.lines("reloaded"))
-        os.kill(min(daemon.pids.values()), signal.SIGHUP)
+        os.kill(daemon.first, signal.SIGHUP)
         wait_until("the reload", lambda: len(daemon.lines("reloaded")) > count)
         reads.goes_on()
         keep_alive = former.replace(
@@ -175,11 +175,13 @@ def test_a_killed_hub_is_back_soon_after_its_start(site: TunnelSite) -> None:
     assert seconds < 30
 
 
+@pytest.mark.parametrize("site", PROCESSES[1:], indirect=True)
 @pytest.mark.parametrize("end", ["hub", "edge"])
 def test_a_killed_worker_is_replaced(site: TunnelSite, end: str) -> None:
     daemon: LastingDaemon = getattr(site, end)
     workers = {name: pid for name, pid in daemon.pids.items() if name.startswith("worker")}
-    assert workers or len(daemon.pids) == 1  # where there is one process, none is replaced
+    assert len(workers) > 1
+    wait_until("all control connections", lambda: site.controls() >= site.edge_workers)
     for name, pid in workers.items():
         with Reads(site) as reads:
             begun = time.monotonic()
@@ -188,16 +190,17 @@ def test_a_killed_worker_is_replaced(site: TunnelSite, end: str) -> None:
             _wait_for_successor(daemon, name, pid)
             reads.goes_on()
         print(f"{end} {name}: {len(reads.failures)} reads fail, the last ends {seconds:.2f} s after the kill")
-        assert seconds < 20
+        assert seconds < 65  # the delay before an edge dials again grows to a minute with losses in short succession
         if end == "edge":  # GETs are sent again through another worker
             assert [each for each in reads.failures if "RemoteDisconnected" not in each[2]] == []
-        wait_until("the tunnel", lambda: site.is_connected())
+        wait_until("all control connections", lambda: site.controls() >= site.edge_workers)
 
 
 def _wait_for_successor(daemon: LastingDaemon, name: str, pid: int) -> None:
     wait_until("its successor", lambda: daemon.pids.get(name) not in (None, pid))
 
 
+@pytest.mark.slow
 def test_connections_that_are_reset_come_back(site: TunnelSite) -> None:
     """An edge that has lost nothing before dials again within half a second; the back-off grows with each loss."""
     site.edge.restart()

@@ -181,6 +181,7 @@ def test_a_tunnel_passes_through_nginx(site: TunnelSite, kubectl: str) -> None:
 # -- several hubs and edges -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_each_hub_has_a_tunnel_of_its_own(site: TunnelSite) -> None:
     ports = [reserved_port(), reserved_port()]
     site.port = ports[0]
@@ -208,6 +209,7 @@ def test_each_hub_has_a_tunnel_of_its_own(site: TunnelSite) -> None:
     assert reads.failures == [], "the other hub was not concerned"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["killed", "frozen"])
 def test_two_edges_of_a_cluster_stand_in_for_each_other(site: TunnelSite, loss: str) -> None:
     with Relays() as relays:

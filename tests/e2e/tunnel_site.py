@@ -95,6 +95,12 @@ class LastingDaemon(Daemon):
         found = self.command_answer({"command": "status"})["processes"]
         return {str(each["name"]): int(each["pid"]) for each in found}
 
+    @property
+    def first(self) -> int:
+        """The process that takes signals for all of them."""
+        found = self.pids
+        return found["supervisor"] if len(found) > 1 else min(found.values())
+
     def signal_all(self, number: signal.Signals) -> None:
         """Send a signal to all processes of it."""
         os.killpg(self.process.pid, number)
@@ -182,11 +188,22 @@ class TunnelSite:
         found = self.hub.command_answer({"command": "status"})["tunnels"]
         return any(each["name"] == tunnel and each["connected"] for each in found)
 
+    def controls(self, tunnel: str = "site-a") -> int:
+        """The number of control connections at the hub: one for each process of the edge."""
+        found = self.hub.command_answer({"command": "status"})["tunnels"]
+        return sum(len(each["peers"]) for each in found if each["name"] == tunnel)
+
     def hub_config(self, template: str = HUB) -> str:
         return template.format(port=self.port, workers=self.hub_workers)
 
     def edge_config(
-        self, *, urls: str = "", tunnel: str = "site-a", user: str = "edge-site-a", dial: str = "", template: str = EDGE
+        self,
+        *,
+        urls: str = "",
+        tunnel: str = "site-a",
+        user: str = "edge-site-a",
+        dial: str = "",
+        template: str = EDGE,
     ) -> str:
         return template.format(
             tunnel=tunnel,

@@ -35,8 +35,11 @@ def test_a_long_life_begins_anew() -> None:
     backoff = Backoff(lambda: 1.0)
     for _ in range(5):
         backoff.after_failure()
-    assert backoff.after_loss(59.0) == 16
+    assert backoff.after_loss(4.9) == 16
+    assert backoff.after_loss(5.0) == 0.5, "soon"
+    assert backoff.after_failure() == 32, "and as before, if that fails"
     assert backoff.after_loss(60.0) == 0.5
+    assert backoff.after_failure() == 0.5
 
 
 def test_what_only_an_operator_can_mend_is_tried_each_minute() -> None:
