@@ -9,9 +9,11 @@ from typing import Any
 
 from mcproxy.config import model
 from mcproxy.dispatch.plan import Dispatch
+from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.exchange import Exchange
 from mcproxy.http.h1.head_parser import parse_request_head
 from mcproxy.http.messages import Header, RequestHead
+from mcproxy.http.server_factory import ServerFactory
 from mcproxy.http.tunnel import TunnelSide
 from mcproxy.identity.authentication.authenticator import NO_AUTHENTICATION
 from mcproxy.identity.authorization.authorizer import ImpersonationAuthorizer
@@ -92,7 +94,9 @@ def connection_info(client: Any, *trusted: str, tls: bool = True, routes: Any = 
     transport = SimpleNamespace(
         is_tls=tls, server_name="sni.test" if tls else None, peer_certificate=lambda: None, peer_chain=list
     )
-    factory = SimpleNamespace(name="tls", dials=False)
+    factory = ServerFactory(
+        Deadlines(Clock()), model.Limits(), lambda exchange: None, lambda *_: (b"", b""), name="tls"
+    )
     connection: Any = SimpleNamespace(client=client, transport=transport, factory=factory)
     return ClientConnectionInfo(connection, routes, [ip_network(each) for each in trusted], lambda _: None)
 

@@ -21,8 +21,8 @@ EVENT = b'{"type":"ADDED","object":{}}\n'
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    after, timeout = 0.2, 3.0  # the latter is as long as this process may stand still
-    monkeypatch.setattr(keepalive.KeepAlive.__init__, "__defaults__", (after, timeout))
+    monkeypatch.setattr(keepalive, "PING_AFTER", 0.2)
+    monkeypatch.setattr(keepalive, "PING_TIMEOUT", 3.0)  # as long as this process may stand still
     monkeypatch.setattr(h2_connection, "_CHECK", 0.1)
 
 
