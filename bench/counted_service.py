@@ -66,18 +66,10 @@ class Settings:
     library: str  # of client requests to callgrind, "" to count nothing
 
 
-class _H2PlainStream(PlainStream):
-    """A plain stream on which HTTP/2 was agreed on, where streams are interpreted: their attribute is the class's."""
-
-    __slots__ = ()
-    alpn = H2
-
-
 def _stream(reactor: Any, sock: socket.socket, port: int, *, http2: bool) -> PlainStream:
-    kind = _H2PlainStream if http2 and not _is_compiled() else PlainStream
-    stream = kind(reactor, sock, ("127.0.0.1", port), peer=IPv4Address("TCP", "127.0.0.1", port))
-    if http2 and stream.alpn != H2:
-        setattr(stream, "alpn", H2)  # noqa: B010 - an attribute of the object in compiled classes alone
+    stream = PlainStream(reactor, sock, ("127.0.0.1", port), peer=IPv4Address("TCP", "127.0.0.1", port))
+    if http2:
+        stream.alpn = H2
     return stream
 
 
@@ -137,7 +129,15 @@ class CountedService:
         return len(self._api_servers)
 
     def _connect(
-        self, host: str, port: int, protocol: IProtocol, *, tls: Any, timeout: float, alpn: tuple[bytes, ...] = ()
+        self,
+        host: str,
+        port: int,
+        protocol: IProtocol,
+        *,
+        tls: Any,
+        timeout: float,
+        alpn: tuple[bytes, ...] = (),
+        proxy: Any = None,
     ) -> Deferred[None]:
         """In place of `mcproxy.net.connect.connect`."""
         near, far = make_pair()
