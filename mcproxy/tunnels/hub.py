@@ -168,11 +168,22 @@ class TunnelHub:
 
     async def prove(self, name: str, instance: str) -> bool:
         """Whether an edge of another instance answers here on its control connection; ends those that do not."""
-        for control in self.state(name).other_instances(instance.encode()):
+        state = self.state(name)
+        while (control := state.of_other_instance(instance.encode())) is not None:
             if await self._answers(control):
                 return True
             control.abort("it does not answer, and another edge replaces it")
         return False
+
+    def settle(self, name: str) -> None:
+        """End the control connections here if another process has accepted another edge at the same time.
+
+        Of two edges the one with the lesser instance stays, so exactly one of the processes gives way.
+        """
+        elsewhere = () if self._others is None else self._others.instances(name)
+        for control in list(self.state(name).controls):
+            if any(each.encode() < control.instance for each in elsewhere):
+                control.abort("another edge has the tunnel")
 
     async def _answers(self, control: ControlConnection) -> bool:
         """Whether the peer of a control connection sends a byte within some seconds."""

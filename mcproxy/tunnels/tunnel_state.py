@@ -118,10 +118,9 @@ class TunnelState:
 
         return unsubscribe
 
-    def other_instances(self, instance: bytes) -> list[ControlConnection]:
-        """Return a control connection of each other edge daemon."""
-        found = {each.instance: each for each in self.controls if each.instance != instance}
-        return list(found.values())
+    def of_other_instance(self, instance: bytes) -> ControlConnection | None:
+        """Return a control connection of another edge daemon, if there is one."""
+        return next((each for each in self.controls if each.instance != instance), None)
 
     def pick(self) -> ControlConnection | None:
         """Return the control connection for the next dial: all in turn."""

@@ -116,6 +116,42 @@ async def test_an_edge_that_does_not_answer_loses_its_name(site: TunnelSite) -> 
 
 
 @pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
+async def test_of_two_edges_that_wait_for_a_dead_one_only_one_gets_its_name(site: TunnelSite) -> None:
+    await site.start()
+    site.passages.append(Passage(site.reactor, site.hub.port()))
+    site.passage.freeze()
+    edges = [await site.add_edge(urls=(site.passages[1].url,)) for _ in range(2)]
+    links = [edge.service.listeners[0].socket.links[0] for edge in edges]  # type: ignore[union-attr]
+    await site.hub.until(lambda: any("409" in link.cause for link in links), "the refusal of one")
+    await site.hub.until(lambda: any(link.is_up for link in links), "the other one")
+    assert len({control.instance for control in site.state.controls}) == 1
+    await site.up()
+    assert (await site.ask())[0] == 200
+
+
+@pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
+async def test_of_two_edges_that_two_processes_have_accepted_the_lesser_one_stays(site: TunnelSite) -> None:
+    await site.start()
+    tunnels = site.hub.service.tunnels
+    (control,) = site.state.controls
+
+    class Others:
+        instance = ""
+
+        def instances(self, tunnel: str) -> list[str]:
+            return [self.instance]
+
+    tunnels._others = others = Others()  # type: ignore[assignment]
+    others.instance = "f" * 33
+    tunnels.settle("site-a")
+    assert control.usable, "it is the lesser one"
+    others.instance = ""
+    tunnels.settle("site-a")
+    assert not control.usable
+    tunnels._others = None
+
+
+@pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
 async def test_an_upgraded_edge_takes_over_without_a_failed_request(site: TunnelSite) -> None:
     instance = "ab" * 16
     await site.hub.serve(site.hub_config())

@@ -175,7 +175,7 @@ class ChildProcess:
         }
         for kind, handler in handlers.items():
             channel.on(kind, handler)
-        self._tunnels = ChannelTunnels(channel)
+        self._tunnels = ChannelTunnels(channel, reactor)
         channel.when_lost().addCallback(lambda _: self._supervisor_lost())
 
     @property

@@ -31,6 +31,8 @@ log = Logger(__name__)
 
 _ANSWER_SECONDS = protocol.TICKET_SECONDS + 1.0
 """Time for the answer of another process (seconds): that of a ticket, and some more."""
+_SETTLED_WITHIN = 2.0
+"""Seconds after which two edges that two processes have accepted at the same time are a conflict."""
 
 
 class _Tunnel:
@@ -140,8 +142,9 @@ def process_name(name: str, pid: int) -> str:
 class ChannelTunnels:
     """A process's part (`tunnels.other_processes.OtherProcesses`)."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, clock: IReactorTime) -> None:
         self._channel = channel
+        self._clock = clock
         self._instances: dict[str, list[str]] = {}
         self._hub: TunnelHub | None = None
         self._early: list[ChannelMessage] = []  # states that came before the hub was there
@@ -192,6 +195,8 @@ class ChannelTunnels:
         name, instances = message["tunnel"], message["instances"]
         self._instances[name] = instances
         self._hub.state(name).set_remote(bool(instances), message["cause"], message["since"])
+        if instances:  # later, because a process can still report an edge that has just been replaced
+            self._clock.callLater(_SETTLED_WITHIN, self._hub.settle, name)
 
     async def _dial_here(self, message: ChannelMessage) -> Fields:
         assert self._hub is not None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,6 +13,7 @@ from twisted.internet.defer import Deferred
 
 from mcproxy.config import model
 from mcproxy.daemon.channel import ChannelMessage
+from mcproxy.daemon.errors import ProcessLost
 from mcproxy.daemon.processes.health import ChannelHealth, HealthRelay
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.endpoint import Endpoint
@@ -46,6 +48,14 @@ class FakeChannel:
         else:
             peer.held.append(lambda: peer.handlers[kind](message))
 
+    async def ask(self, kind: str, fds: Sequence[int] = (), *, timeout: float | None, **fields: Any) -> dict[str, Any]:
+        """Return the other end's answer; the descriptors are duplicates, as those of a real message."""
+        if self.lost:
+            raise ProcessLost
+        message = ChannelMessage(kind, json.loads(json.dumps(fields)), [os.dup(each) for each in fds])
+        result = self.peer.handlers[kind](message)
+        return (await result if isinstance(result, Awaitable) else result) or {}
+
     def release(self) -> None:
         """Take what was held."""
         held, self.held = self.held or [], None
@@ -68,6 +78,12 @@ def channel_pair() -> tuple[FakeChannel, FakeChannel]:
     return first, second
 
 
+class FakeChild(SimpleNamespace):
+    """A child, hashed by identity as a `Child`."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
 class FakeChildren:
     """`Children` of processes that the test makes."""
 
@@ -76,12 +92,22 @@ class FakeChildren:
         self.leader: Any = None
         self._handlers: dict[str, Callable[[Any, ChannelMessage], Any]] = {}
         self._started: list[Callable[[Any], None]] = []
+        self._lost: list[Callable[[Any], None]] = []
 
     def on(self, kind: str, handler: Callable[[Any, ChannelMessage], Any]) -> None:
         self._handlers[kind] = handler
 
     def on_started(self, callback: Callable[[Any], None]) -> None:
         self._started.append(callback)
+
+    def on_lost(self, callback: Callable[[Any], None]) -> None:
+        self._lost.append(callback)
+
+    def lost(self, child: Any) -> None:
+        """A process has ended."""
+        self.all.remove(child)
+        for callback in self._lost:
+            callback(child)
 
     def tell_all(self, kind: str, *, but: Any = None, **fields: Any) -> None:
         for child in self.all:
@@ -94,7 +120,7 @@ class FakeChildren:
     def add(self, name: str) -> tuple[Any, FakeChannel]:
         """Return a new child, and its own end of the channel; `started` tells everybody."""
         here, there = channel_pair()
-        child = SimpleNamespace(name=name, channel=here)
+        child = FakeChild(name=name, channel=here)
         for kind, handler in self._handlers.items():
             here.on(kind, partial(handler, child))
         return child, there
