@@ -30,13 +30,9 @@ async def ask(url: str, dial: model.Dial, context: UpstreamContext, within: floa
     """Ask a hub, within so many seconds. Raises ConnectError, ControlError and CredentialError."""
     from mcproxy.kube.status import read_status
     from mcproxy.tunnels import protocol
-    from mcproxy.tunnels.hub_link import hub_cluster
-    from mcproxy.upstream.external_server import ExternalServer
+    from mcproxy.tunnels.hub_link import hub_server
 
-    hub = hub_cluster(url, dial)
-    server = ExternalServer(
-        hub.name, hub.endpoints[0], tls=hub.tls, credentials=hub.credentials, proxy=hub.proxy, context=context
-    )
+    server = hub_server(url, dial, context)
     try:
         response = await server.upgrade(protocol.PATH + dial.tunnel, protocol.UPGRADE, timeout=within)
         if response.side is not None:

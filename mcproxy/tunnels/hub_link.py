@@ -32,11 +32,10 @@ from mcproxy.tunnels import protocol
 from mcproxy.tunnels.backoff import Backoff
 from mcproxy.tunnels.control_server import DialFailed, DialRate, handler_for
 from mcproxy.tunnels.turned import TurnedConnection
-from mcproxy.upstream.control import ControlClient, ControlError
+from mcproxy.upstream.control import ControlError
 from mcproxy.upstream.credentials import CredentialError
-from mcproxy.upstream.endpoint import Endpoint
+from mcproxy.upstream.external_server import ExternalServer
 from mcproxy.upstream.remedies import keys_of_hub, remedy
-from mcproxy.upstream.tls import EndpointTLS
 
 if TYPE_CHECKING:
     from mcproxy.http.deadlines import Deadlines
@@ -54,7 +53,6 @@ _REPLACED_AFTER: Final = 0.5
 _STREAMS: Final = 64
 """Dials of a hub at the same time."""
 _STEADY = frozenset({CauseCode.EXPIRED, CauseCode.NOT_YET_VALID})
-_CONNECTIONS = model.Connections(protocol=model.UpstreamProtocol.HTTP1, connect_timeout=10.0)
 
 
 class _Refused(Exception):
@@ -108,13 +106,7 @@ class HubLink:
         self._running: Deferred[None] | None = None
         self._wake: Deferred[None] | None = None
         self._drain: IDelayedCall | None = None  # begins the replacement of the control connection
-        cluster = hub_cluster(url, dial)
-        endpoint = cluster.endpoints[0]
-        source = context.credential_source(cluster)
-        tls = EndpointTLS(context.contexts, cluster.tls, endpoint.host, lambda: source.certificate)
-        self._credentials = source
-        self._client = ControlClient(source, context)
-        self._endpoint = Endpoint(endpoint, cluster, key=None, context=context, data_tls=tls, control_tls=tls)
+        self._hub = hub_server(url, dial, context)
         limits = replace(model.Limits(), streams=_STREAMS, idle_timeout=0.0, body_bytes=protocol.MAX_BODY)
         self._control_factory = ServerFactory(
             deadlines, limits, handler_for(self), lambda connection, problem: (b"", b""), name=factory.name
@@ -150,8 +142,7 @@ class HubLink:
         self._current = None
         for control in list(self._controls):
             control.drain(unused=True)
-        self._endpoint.close()
-        self._credentials.close()
+        self._hub.close()
 
     def replace(self, within: float) -> None:
         """Replace the control connection, at a random time within so many seconds; a new one somewhat later."""
@@ -328,13 +319,8 @@ class HubLink:
         headers = [(protocol.INSTANCE, self._instance)]
         if ticket is not None:
             headers.append((protocol.TICKET, ticket))
-        response = await self._client.stream(
-            self._endpoint,
-            protocol.PATH + self.dial_config.tunnel,
-            headers=tuple(headers),
-            head_timeout=_ANSWER_SECONDS,
-            upgrade=protocol.UPGRADE,
-        )
+        path = protocol.PATH + self.dial_config.tunnel
+        response = await self._hub.upgrade(path, protocol.UPGRADE, headers=tuple(headers), timeout=_ANSWER_SECONDS)
         if response.side is None:
             refusal = await _refusal(response)
             if refusal.status == 401 and (dates := validity(self.dial_config, self._deadlines.wall_seconds())):
@@ -368,18 +354,21 @@ async def _refusal(response: ControlStream) -> _Refused:
     return _Refused(status, cause, float(retry_after) if retry_after.isdigit() and len(retry_after) < 6 else 0.0)
 
 
-def hub_cluster(url: str, dial: model.Dial) -> model.ClusterConfig:
-    """Return the hub as a cluster entry, so that its TLS, credential and proxy are those of clusters."""
-    return model.ClusterConfig(
-        name=f"hub of tunnel {dial.tunnel}",
-        endpoints=(parse_endpoint(url, url),),
+def hub_server(url: str, dial: model.Dial, context: UpstreamContext) -> ExternalServer:
+    """Return the hub at a URL, with the TLS, credential and proxy of `dial`. Raises CredentialError.
+
+    The Host header is that of `serverName`: with another one the hub could not tell which server is asked.
+    """
+    return ExternalServer(
+        f"hub of tunnel {dial.tunnel}",
+        parse_endpoint(url, url),
         tls=model.ClusterTLS(ca=dial.tls.ca, server_name=dial.server_name),
         credentials=model.Credentials(
             certificate=dial.tls.certificate,
             key=dial.tls.key,
             token_file=None if dial.credentials is None else dial.credentials.token_file,
         ),
-        identity=model.UpstreamIdentity.PROXY,
-        connections=_CONNECTIONS,
         proxy=dial.proxy,
+        host=dial.server_name or "",
+        context=context,
     )

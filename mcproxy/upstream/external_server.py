@@ -32,9 +32,13 @@ class ExternalServer:
         tls: model.ClusterTLS,
         credentials: model.Credentials = _NO_CREDENTIALS,
         proxy: model.HTTPProxy | None = None,
+        host: str = "",
         context: UpstreamContext,
     ) -> None:
-        """`name`: for log lines about the credential. Raises `CredentialError` if the credential can never be sent."""
+        """`name`: for log lines about the credential. `host`: the Host header; "": that of the endpoint.
+
+        Raises `CredentialError` if the credential can never be sent.
+        """
         bare = replace(endpoint, path="")  # each request contains its whole path
         cluster = model.ClusterConfig(
             name=name,
@@ -52,6 +56,8 @@ class ExternalServer:
         self._credentials = source
         self._control = ControlClient(source, context)
         self._endpoint = Endpoint(bare, cluster, key=None, context=context, data_tls=own_tls, control_tls=own_tls)
+        if host:
+            self._endpoint.host_header = host.encode()
         self._unsubscribe = source.on_certificate_change(self._endpoint.renew_own_connections)
 
     async def request(
@@ -69,12 +75,16 @@ class ExternalServer:
             self._endpoint, method, target, headers=headers, body=body, timeout=timeout, max_body=max_body
         )
 
-    async def upgrade(self, target: str, protocol: bytes, *, timeout: float) -> ControlStream:
+    async def upgrade(
+        self, target: str, protocol: bytes, *, headers: tuple[tuple[str, str], ...] = (), timeout: float
+    ) -> ControlStream:
         """GET `target` over HTTP/1.1 with Upgrade; return when the head of the response has arrived.
 
         Raises as `ControlClient.stream` does. The caller closes the stream.
         """
-        return await self._control.stream(self._endpoint, target, head_timeout=timeout, upgrade=protocol)
+        return await self._control.stream(
+            self._endpoint, target, headers=headers, head_timeout=timeout, upgrade=protocol
+        )
 
     def close(self) -> None:
         """Close idle connections and stop the renewal of the credential."""

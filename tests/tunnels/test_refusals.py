@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import pytest_twisted  # type: ignore[import-untyped]
 
+from mcproxy.config import model
 from mcproxy.tunnels import protocol
 from mcproxy.tunnels.hub import Awaited
 from tests.proxy.harness import Client, get
@@ -124,3 +126,22 @@ async def test_other_paths_of_the_hub_know_no_tunnels(site: TunnelSite) -> None:
     await site.hub.until(lambda: b"\r\n\r\n" in client.received, "the answer")
     assert client.answer()[0] == 200
     assert len(site.state.controls) == before
+
+
+@pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
+async def test_an_edge_asks_for_the_server_by_one_name_alone(site: TunnelSite) -> None:
+    """The host of the URL can be the name of another server of the hub: with it the answer would be 421."""
+    await site.start()
+    other = model.Server(
+        name="by-address",
+        listeners=("tls",),
+        server_names=("127.0.0.1",),
+        backend=model.ClusterBackend("site"),
+        authentication="all",
+    )
+    config = site.hub_config()
+    await site.hub.service.apply(replace(config, servers=(*config.servers, other)))
+    site.passage.cut()
+    await site.hub.until(lambda: not site.state.is_up, "the loss")
+    await site.up()
+    assert (await site.ask())[0] == 200
