@@ -109,6 +109,8 @@ class Dialer:
             former, link.replaced = link.replaced, None
             former.stop()
         links = self.links
+        if not all(each.tried for each in links):
+            return  # at the start one hub is connected before the others
         missing = [each for each in links if not each.is_up]
         state = "partial" if missing and len(missing) < len(links) else "whole" if not missing else "none"
         if self._once.allows("links", state=(state, *(each.url for each in missing))) and state == "partial":

@@ -85,6 +85,7 @@ class HubLink:
         """
         self.url = url
         self.dial_config = dial
+        self.tried = False  # whether the first attempt has ended
         self.cause = "it has not answered yet"  # why there is no control connection
         self.replaced: HubLink | None = None  # the link with former settings, which ends when this one is up
         self.changed_at = context.reactor.seconds()
@@ -226,6 +227,7 @@ class HubLink:
     # -- its state ------------------------------------------------------------------------------------------------
 
     def _up(self) -> None:
+        self.tried = True
         self.cause = ""
         self.changed_at = self._context.reactor.seconds()
         if self._once.allows("link", state="up"):
@@ -259,6 +261,7 @@ class HubLink:
     def _failed(self, problem: Exception) -> float:
         """Note a failed attempt; return the seconds until the next one."""
         cause = getattr(problem, "cause", str(problem))
+        self.tried = True
         if self._current is None:
             self.cause = cause
             self._changed(self)

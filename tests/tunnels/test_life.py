@@ -288,6 +288,7 @@ async def test_an_edge_is_connected_to_every_hub(site: TunnelSite) -> None:
         links = edge.service.listeners[0].socket.links  # type: ignore[union-attr]
         await site.up()
         await site.hub.until(lambda: all(link.is_up for link in links), "both hubs")
+        assert "tunnel_partial" not in [each.get("event") for each in logged], "one of them was the first"
         site.passages[1].refuses = True
         site.passages[1].cut()
         await site.hub.until(lambda: not links[1].is_up and links[1].cause, "the loss of one")
