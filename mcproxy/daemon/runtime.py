@@ -111,12 +111,9 @@ class Runtime:
     availability: AvailabilityOwner | None = None
     ingresses: Ingresses | None = None
     services: ServicesOfProcess | None = None
-    tunnels: TunnelHub | None = None
 
     def activate(self) -> None:
         """Start background work, and give reused objects their new settings."""
-        if self.tunnels is not None:
-            self.tunnels.configure(self.config.tunnels)
         for cluster in self.clusters.values():
             cluster.start()
         self.identity.activate()
@@ -247,7 +244,6 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
         resources.availability,
         ingresses,
         resources.services,
-        resources.tunnels,
     )
 
 

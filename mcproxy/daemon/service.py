@@ -239,6 +239,7 @@ class SingleProcessService:
         removed = self._listeners.commit(prepared.listeners, config, runtime)
         runtime.activate()
         self._sessions.activate(runtime.servers)
+        self._tunnels.configure(config.tunnels)  # must follow the sessions, by whose servers it authenticates edges
         self._rights_check.start(runtime)
         if self._parts.health is not None:
             self._parts.health.configured(config)

@@ -201,7 +201,9 @@ async def test_a_reload_that_takes_a_user_out_ends_the_tunnel(site: TunnelSite) 
 async def test_a_reload_that_takes_a_token_out_ends_the_tunnel(site: TunnelSite) -> None:
     await site.start()
     await site.hub.service.apply(site.hub_config(tokens={"alice-token": "alice"}))
+    begun = site.hub.reactor.seconds()
     await site.hub.until(lambda: not site.state.is_up, "the end")
+    assert site.hub.reactor.seconds() - begun < 5  # by the reload, not by the next check, which comes after 10 s
     assert "its credential is not accepted any more" in site.state.cause
     status, _, _ = await site.ask()
     assert status == 503
