@@ -177,6 +177,7 @@ async def test_an_idle_connection_that_makes_room_is_told_that_nothing_more_was_
     await answered(harness, second)
 
 
+@pytest.mark.slow  # the connection of a check is kept for 45 s
 async def test_figures_are_by_version_listener_and_cluster(harness: Harness) -> None:
     upstream = harness.add(H2Upstream(harness.reactor))
     plain = harness.upstream()

@@ -120,6 +120,7 @@ def test_exec_upgrades_through_the_proxies(proxied: ProxiedEnvironment, kubectl:
         assert (result.status, result.stdout) == (7, "one\ntwo\n"), result.stderr
 
 
+@pytest.mark.slow  # kubectl repeats what is refused with Retry-After
 def test_a_rotated_password_is_used_after_a_reload_and_a_wrong_one_is_named(
     proxied: ProxiedEnvironment, kubectl: str
 ) -> None:
