@@ -14,11 +14,11 @@ from twisted.internet.defer import Deferred
 from mcproxy.http.client_stream import ConnectionClosed
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.h2.h2_client import H2ClientConnection, H2ClientResources
-from mcproxy.http.messages import RequestHead
 from mcproxy.net.alpn import H2
 from mcproxy.net.connect_errors import ConnectFailed
 from mcproxy.tunnels import protocol
 from mcproxy.tunnels.turned import TurnedConnection
+from mcproxy.upstream.control import request_head
 
 if TYPE_CHECKING:
     from mcproxy.http.messages import Header, ResponseHead
@@ -70,13 +70,7 @@ class ControlConnection:
         engine = self.engine
         if not self.usable or len(engine.streams) >= engine.limit:
             raise at_limit("the edge accepts no further dials at the moment")
-        head = RequestHead()
-        head.method = b"POST"
-        head.target = head.host = head.fields = b""  # given to `send_head`
-        head.http11 = head.keep_alive = True
-        head.length = len(body)
-        head.upgrade = None
-        head.expects_continue = head.te_trailers = False
+        head = request_head("POST", len(body))
         stream = engine.new_request(lasting=False)
         answer = _Answer(stream.cancel)
         stream.send_head(head, path.encode(), b"edge", (b"Content-Type: application/json\r\n",), answer, 0.0)

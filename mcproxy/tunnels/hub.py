@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IProtocol, IReactorTime
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -145,15 +146,20 @@ class TunnelHub:
     async def claim(self, name: str, instance: bytes, peer: str) -> None:
         """Check that an edge may have a control connection. Raises TunnelRefused.
 
-        If another edge has the name, that one must answer a PING within a few seconds, else it is replaced.
+        If another edge has the name, that one must answer a PING within a few seconds, else it is replaced. The caller
+        opens the connection at once.
         """
         if self._draining:
             raise TunnelRefused(503, "the hub is stopping", "stopping")
         here, others = instance.decode(), self._others
-        taken = await self.prove(name, here)
-        if not taken and others is not None and any(each != here for each in others.instances(name)):
-            taken = await others.prove(name, here)
-        if taken:
+        taken = False
+        if others is not None and any(each != here for each in others.instances(name)):
+            try:
+                taken = await others.prove(name, here)
+            except ConnectFailed as problem:
+                message = f'it is not known whether another edge has the tunnel "{name}": {problem.cause}'
+                raise TunnelRefused(503, message, "undecided") from None
+        if taken or await self.prove(name, here):  # here last: a third edge can have come while others were asked
             if self._once.allows(("taken", name), self._clock.seconds()):
                 log.warn(
                     "two edges want the same tunnel; the first one keeps it",
@@ -167,12 +173,22 @@ class TunnelHub:
             raise TunnelRefused(429, f"the tunnel has {protocol.MAX_CONTROLS} control connections", "controls")
 
     async def prove(self, name: str, instance: str) -> bool:
-        """Whether an edge of another instance answers here on its control connection; ends those that do not."""
-        state = self.state(name)
-        while (control := state.of_other_instance(instance.encode())) is not None:
-            if await self._answers(control):
-                return True
-            control.abort("it does not answer, and another edge replaces it")
+        """Whether an edge of another instance answers here on a control connection; ends those that do not.
+
+        An answer is any byte within `_PROOF_SECONDS` of the PING; all connections are asked at the same time.
+        """
+        state, clock = self.state(name), self._clock
+        asked: dict[ControlConnection, float] = {}
+        while others := state.of_other_instances(instance.encode()):
+            for control in others:
+                if control not in asked:
+                    asked[control] = clock.seconds()
+                    control.engine.ask_peer()
+                elif control.engine.last_received > asked[control]:
+                    return True
+                elif clock.seconds() >= asked[control] + _PROOF_SECONDS:
+                    control.abort("it does not answer, and another edge replaces it")
+            await deferLater(clock, _PROOF_STEP)
         return False
 
     def settle(self, name: str) -> None:
@@ -184,19 +200,6 @@ class TunnelHub:
         for control in list(self.state(name).controls):
             if any(each.encode() < control.instance for each in elsewhere):
                 control.abort("another edge has the tunnel")
-
-    async def _answers(self, control: ControlConnection) -> bool:
-        """Whether the peer of a control connection sends a byte within some seconds."""
-        engine, clock = control.engine, self._clock
-        asked_at = clock.seconds()
-        engine.ask_peer()
-        while control.usable and clock.seconds() < asked_at + _PROOF_SECONDS:
-            waiting: Deferred[None] = Deferred()
-            clock.callLater(_PROOF_STEP, waiting.callback, None)
-            await waiting
-            if engine.last_received > asked_at:
-                return control.usable
-        return False
 
     def open_control(self, connection: TurnedConnection, opener: Opener, instance: bytes) -> None:
         """Use a connection, after its 101, as a control connection."""
@@ -380,14 +383,13 @@ class TunnelHub:
         """
         if listeners is None:
             self._draining = True
-        streams = self._open.of_listeners(listeners)
-        within = min(_DRAIN_WITHIN, len(streams) / _DRAINS_PER_SECOND)
-        body = protocol.DrainRequest(within).encode()
-        for state in self._states.values():
-            for control in state.controls:
-                if control.engine.transport in streams:
-                    asking = Deferred.fromCoroutine(control.post(protocol.DRAIN, body))
-                    asking.addErrback(_drain_failed)
+        streams = set(self._open.of_listeners(listeners))
+        every = [control for state in self._states.values() for control in state.controls]
+        controls = [control for control in every if control.engine.transport in streams]
+        body = protocol.DrainRequest(min(_DRAIN_WITHIN, len(controls) / _DRAINS_PER_SECOND)).encode()
+        for control in controls:
+            asking = Deferred.fromCoroutine(control.post(protocol.DRAIN, body))
+            asking.addErrback(_drain_failed)
 
     def close(self) -> None:
         """End all connections: those of requests, too."""

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -169,7 +170,7 @@ class HubLink:
             else:
                 delay = await self._until_lost(connection)
             if not self._stopped and delay:
-                await self._sleep(delay)
+                await deferLater(self._context.reactor, delay)
 
     async def _until_lost(self, connection: TurnedConnection) -> float:
         """Serve a new control connection; return the seconds until another one is needed, after the end of this one."""
@@ -209,11 +210,6 @@ class HubLink:
         wake, self._wake = self._wake, None
         if wake is not None and not wake.called:
             wake.callback(None)
-
-    def _sleep(self, seconds: float) -> Deferred[None]:
-        done: Deferred[None] = Deferred(lambda _: call.cancel())
-        call: Any = self._context.reactor.callLater(seconds, done.callback, None)
-        return done
 
     def _crashed(self, failure: Failure) -> None:
         if not isinstance(failure.value, CancelledError):

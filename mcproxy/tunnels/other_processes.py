@@ -30,7 +30,10 @@ class OtherProcesses(Protocol):
         ...
 
     def prove(self, tunnel: str, instance: str) -> Awaitable[bool]:
-        """Whether an edge of another instance answers a process that has its control connection."""
+        """Whether an edge of another instance answers a process that has its control connection.
+
+        Raises ConnectFailed if a process does not say so.
+        """
         ...
 
     def pass_on(self, process: str, tunnel: str, ticket: str, end: socket.socket) -> Awaitable[bool]:

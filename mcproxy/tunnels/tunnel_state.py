@@ -118,9 +118,9 @@ class TunnelState:
 
         return unsubscribe
 
-    def of_other_instance(self, instance: bytes) -> ControlConnection | None:
-        """Return a control connection of another edge daemon, if there is one."""
-        return next((each for each in self.controls if each.instance != instance), None)
+    def of_other_instances(self, instance: bytes) -> list[ControlConnection]:
+        """Return the control connections of other edge daemons."""
+        return [each for each in self.controls if each.instance != instance]
 
     def pick(self) -> ControlConnection | None:
         """Return the control connection for the next dial: all in turn."""

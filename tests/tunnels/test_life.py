@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 import pytest_twisted  # type: ignore[import-untyped]
 
 from mcproxy.config import model
 from mcproxy.net.alpn import H2
+from mcproxy.net.connect_errors import ConnectFailed
 from mcproxy.tunnels import backoff, hub, protocol
 from tests.proxy.harness import OK, Harness, always, get
 from tests.support.logged import captured_logs
@@ -127,6 +129,84 @@ async def test_of_two_edges_that_wait_for_a_dead_one_only_one_gets_its_name(site
     assert len({control.instance for control in site.state.controls}) == 1
     await site.up()
     assert (await site.ask())[0] == 200
+
+
+class _Elsewhere:
+    """Another process, whose edge `answers`, does not, or of which that is not known; it `meanwhile` does something."""
+
+    def __init__(self, answers: bool | None, meanwhile: Callable[[], None] = lambda: None) -> None:
+        self._answers = answers
+        self._meanwhile = meanwhile
+
+    def instances(self, tunnel: str) -> list[str]:
+        return ["0" * 32]
+
+    async def prove(self, tunnel: str, instance: str) -> bool:
+        self._meanwhile()
+        if self._answers is None:
+            raise ConnectFailed("the process worker-1 does not answer")
+        return self._answers
+
+
+@pytest.mark.parametrize(("answers", "status"), [(None, 503), (True, 409)])
+@pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
+async def test_while_another_process_may_have_an_edge_no_other_one_is_accepted(
+    site: TunnelSite, answers: bool | None, status: int
+) -> None:
+    await site.start()
+    tunnels = site.hub.service.tunnels
+    for control in list(site.state.controls):
+        control.abort("for the test")
+    tunnels._others = _Elsewhere(answers)  # type: ignore[assignment]
+    with pytest.raises(hub.TunnelRefused) as found:
+        await tunnels.claim("site-a", b"f" * 32, "192.0.2.1")
+    assert found.value.status == status
+    tunnels._others = None
+
+
+@pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
+async def test_an_edge_that_comes_while_another_process_is_asked_keeps_the_name(site: TunnelSite) -> None:
+    await site.start()
+    tunnels, state = site.hub.service.tunnels, site.state
+    controls, state.controls = state.controls, []
+    tunnels._others = _Elsewhere(False, lambda: state.controls.extend(controls))  # type: ignore[assignment]
+    with pytest.raises(hub.TunnelRefused) as found:
+        await tunnels.claim("site-a", b"f" * 32, "192.0.2.1")
+    assert found.value.status == 409
+    tunnels._others = None
+
+
+@pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
+async def test_all_connections_of_a_dead_edge_are_asked_at_the_same_time(
+    site: TunnelSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site.start()
+    monkeypatch.setattr(hub, "_PROOF_SECONDS", 1.0)
+    (control,) = site.state.controls
+    site.passage.freeze()
+    dead = [control, *(_Dead(site) for _ in range(4))]
+    site.state.controls.extend(dead[1:])
+    begun = site.reactor.seconds()
+    assert not await site.hub.service.tunnels.prove("site-a", "f" * 32)
+    assert site.reactor.seconds() - begun < 3
+    assert site.state.controls == []
+
+
+class _Dead:
+    """A control connection to an edge that does not answer."""
+
+    instance = b"0" * 32
+
+    def __init__(self, site: TunnelSite) -> None:
+        self._site = site
+        self.engine = self
+        self.last_received = 0.0
+
+    def ask_peer(self) -> None:
+        """Ask, and get no answer."""
+
+    def abort(self, cause: str) -> None:
+        self._site.state.controls.remove(self)
 
 
 @pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]

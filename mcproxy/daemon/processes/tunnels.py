@@ -111,9 +111,12 @@ class TunnelRelay:
         return await _asked(holders[tunnel.next % len(holders)], "tunnel_dial", message.fields)
 
     async def _prove(self, child: Child, message: ChannelMessage) -> Fields:
-        for holder in list(self._tunnel(message["tunnel"]).holders):
-            if holder is not child and (await _asked(holder, "tunnel_prove", message.fields)).get("answers"):
-                return {"answers": True}
+        tunnel = self._tunnel(message["tunnel"])
+        for holder in list(tunnel.holders):
+            if holder is not child:
+                answer = await _asked(holder, "tunnel_prove", message.fields)
+                if answer.get("answers") or ("cause" in answer and holder in tunnel.holders):
+                    return answer
         return {"answers": False}
 
     async def _data(self, child: Child, message: ChannelMessage) -> Fields:
@@ -127,11 +130,11 @@ class TunnelRelay:
 
 
 async def _asked(child: Child, kind: str, fields: Fields, fds: list[int] | tuple[int, ...] = ()) -> Fields:
-    """Ask a process; an answer that does not come counts as a refusal."""
+    """Ask a process; an answer that does not come is one with a cause alone."""
     try:
         return await child.channel.ask(kind, fds, timeout=_ANSWER_SECONDS, **fields)
     except (ProcessLost, ProcessTimeoutError, ProcessError) as error:
-        return {"cause": f"the process {child.name} does not answer: {error}", "accepted": False, "answers": False}
+        return {"cause": f"the process {child.name} does not answer: {error}"}
 
 
 def process_name(name: str, pid: int) -> str:
@@ -174,7 +177,10 @@ class ChannelTunnels:
             raise ConnectFailed(read_cause(cause, answer.get("code", "")))
 
     async def prove(self, tunnel: str, instance: str) -> bool:
-        return bool((await self._ask("tunnel_prove", tunnel=tunnel, instance=instance)).get("answers"))
+        answer = await self._ask("tunnel_prove", tunnel=tunnel, instance=instance)
+        if cause := answer.get("cause"):
+            raise ConnectFailed(cause)
+        return bool(answer["answers"])
 
     async def pass_on(self, process: str, tunnel: str, ticket: str, end: socket.socket) -> bool:
         fields = {"process": process, "tunnel": tunnel, "ticket": ticket}

@@ -243,7 +243,7 @@ TUNNELS_REFUSED = Family(
     "counter",
     "Tunnels and connections of tunnels that were refused, by reason: user (not among the users of the tunnel), ticket "
     "(late, used or of another tunnel), name_taken (by another edge), controls (too many control connections), "
-    "stopping, malformed.",
+    "undecided (another process did not say whether its edge answers), stopping, malformed.",
     ("reason",),
 )
 FLOODS = Family(

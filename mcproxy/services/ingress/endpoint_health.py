@@ -27,11 +27,12 @@ from twisted.python.failure import Failure
 
 from mcproxy.config.model import BackendHealthCheck
 from mcproxy.http.client_stream import ClientStream, ConnectionClosed
-from mcproxy.http.messages import Header, RequestHead, ResponseHead, UpstreamProtocolError
+from mcproxy.http.messages import Header, ResponseHead, UpstreamProtocolError
 from mcproxy.http.tunnel import TunnelSide
 from mcproxy.net.connect_errors import ConnectError
 from mcproxy.services.endpoint_table import EndpointState, PodEndpoint
 from mcproxy.services.ingress.forward_target import Target
+from mcproxy.upstream.control import request_head
 
 log = Logger(__name__)
 
@@ -313,15 +314,8 @@ async def _probe(target: Target, path: bytes) -> str:
 
 
 def _ask(stream: ClientStream, path: bytes) -> Deferred[str]:
-    head = RequestHead()
-    head.method = b"GET"
-    head.target = head.host = head.fields = b""  # `send_head` has them
-    head.http11 = head.keep_alive = True
-    head.length = 0
-    head.upgrade = None
-    head.expects_continue = head.te_trailers = False
     answer = _Answer(stream)
-    stream.send_head(head, path, b"health-check", (_FIELDS,), answer, 0.0)
+    stream.send_head(request_head("GET"), path, b"health-check", (_FIELDS,), answer, 0.0)
     return answer.result
 
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from twisted.internet.defer import Deferred
 
+from mcproxy.daemon.errors import ProcessTimeoutError
 from mcproxy.daemon.processes.tunnels import ChannelTunnels, TunnelRelay, process_name
 from mcproxy.net.causes import Cause, CauseCode, code_of
 from mcproxy.net.connect_errors import ConnectFailed
@@ -141,6 +142,21 @@ def test_another_edge_has_to_answer_wherever_it_is_connected() -> None:
     first.hub.answers = True
     assert done(third.tunnels.prove("site-a", OTHER)) is True
     assert done(first.tunnels.prove("site-a", OTHER)) is False, "it has asked here itself"
+
+
+def test_the_silence_of_a_process_is_no_answer_about_its_edge() -> None:
+    site = Site()
+    first, _, third = site.workers
+    first.tunnels.publish("site-a", [ONE], "")
+
+    async def silent(name: str, instance: str) -> bool:
+        raise ProcessTimeoutError
+
+    first.hub.prove = silent  # type: ignore[method-assign]
+    with pytest.raises(ConnectFailed, match="the process worker-0 does not answer"):
+        done(third.tunnels.prove("site-a", OTHER))
+    site.relay._lost(first.child)
+    assert done(third.tunnels.prove("site-a", OTHER)) is False, "its connections have ended with it"
 
 
 @pytest.mark.parametrize("accepts", [True, False])
