@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import socket
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +10,7 @@ import pytest
 
 from tests.e2e.http2_routes import ROUTES, HTTP2Routes, all_equal
 from tests.e2e.kubectl_output import SPDY, WEBSOCKET, normalised
+from tests.e2e.kubectl_scenarios import copied_and_forwarded, written_and_watched
 from tests.e2e.processes import Kubectl, Result, in_parallel
 
 Scenario = Callable[[Kubectl, str], list[Result]]
@@ -62,26 +61,9 @@ def test_what_a_user_may_do(http2_routes: HTTP2Routes, kubectl: str) -> None:
     assert 'User "alice" cannot list resource "secrets"' in refused.stderr
 
 
-MAP = (
-    "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: applied-{route}, labels: {{by: r{route}}}}}\ndata: {{a: one}}\n"
-)
-
-
 @pytest.mark.slow
 def test_what_is_written_and_watched(http2_routes: HTTP2Routes, kubectl: str) -> None:
-    def scenario(kubectl: Kubectl, route: str) -> list[Result]:
-        with kubectl.begin("get", "cm", "-l", f"by=r{route}", "-w", "--output-watch-events") as watching:
-            applied = kubectl("apply", "-f", "-", stdin=MAP.format(route=route))
-            watching.wait_for("ADDED")
-            unchanged = kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=MAP.format(route=route))
-            patched = kubectl("patch", "cm", f"applied-{route}", "-p", '{"data": {"b": "two"}}')
-            watching.wait_for("2  ")
-            deleted = kubectl("delete", "cm", f"applied-{route}")
-            watching.wait_for("DELETED")
-            events = re.findall(rf"^(\w+) +applied-{route} +(\d)", watching.output.decode(), re.M)
-        return [applied, unchanged, patched, deleted, Result(0, repr([events[0], events[-1]]), "")]
-
-    *written, events = everywhere(http2_routes, kubectl, scenario)
+    *written, events = everywhere(http2_routes, kubectl, written_and_watched)
     assert [each.status for each in written] == [0, 0, 0, 0]
     assert events.stdout == "[('ADDED', '1'), ('DELETED', '2')]"
 
@@ -119,20 +101,10 @@ def test_exec_and_attach_by_websocket(http2_routes: HTTP2Routes, kubectl: str) -
 
 
 def test_cp_and_port_forward_by_spdy(http2_routes: HTTP2Routes, kubectl: str, tmp_path: Path) -> None:
-    data = bytes(range(256)) * 2000
-    (tmp_path / "sent").write_bytes(data)
+    (tmp_path / "sent").write_bytes(bytes(range(256)) * 2000)
 
     def scenario(kubectl: Kubectl, route: str) -> list[Result]:
-        there = kubectl("cp", "sent", f"db-0:/tmp/{route}", environ=SPDY, cwd=tmp_path)
-        back = kubectl("cp", f"db-0:/tmp/{route}", route, environ=SPDY, cwd=tmp_path)
-        assert (tmp_path / route).read_bytes() == data
-        with kubectl.begin("port-forward", "pod/db-0", ":5432", environ=SPDY) as forwarding:
-            forwarding.wait_for("-> 5432")
-            port = int(re.findall(r"127\.0\.0\.1:(\d+) -> 5432", forwarding.output.decode())[0])
-            with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
-                connection.sendall(b"echo this\n")
-                echoed = connection.makefile("rb").readline().decode()
-        return [Result(there.status, "", ""), Result(back.status, "", ""), Result(0, echoed, "")]
+        return copied_and_forwarded(kubectl, route, SPDY, tmp_path)
 
     found = everywhere(http2_routes, kubectl, scenario, by=NO_OR_BOTH)
     assert [each.status for each in found] == [0, 0, 0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import re
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from tests.e2e.http_client import Address
 from tests.e2e.informer import Informer
 from tests.e2e.kubectl_output import SPDY, WEBSOCKET, normalised
+from tests.e2e.kubectl_scenarios import copied_and_forwarded, written_and_watched
 from tests.e2e.processes import Kubectl, Result, in_parallel, wait_until
 from tests.e2e.tunnel_site import ROUTES, TunnelSite
 from tests.soak.invariants import bugs
@@ -97,25 +97,8 @@ def test_the_user_of_the_hub_is_the_user_at_the_cluster(site: TunnelSite, kubect
     assert refused.status == 1
 
 
-MAP = (
-    "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: applied-{route}, labels: {{by: r{route}}}}}\ndata: {{a: one}}\n"
-)
-
-
 def test_apply_watch_patch_and_delete(everywhere: Compare) -> None:
-    def scenario(kubectl: Kubectl, route: str) -> list[Result]:
-        with kubectl.begin("get", "cm", "-l", f"by=r{route}", "-w", "--output-watch-events") as watching:
-            applied = kubectl("apply", "-f", "-", stdin=MAP.format(route=route))
-            watching.wait_for("ADDED")
-            again = kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=MAP.format(route=route))
-            patched = kubectl("patch", "cm", f"applied-{route}", "-p", '{"data": {"b": "two"}}')
-            watching.wait_for("2  ")
-            deleted = kubectl("delete", "cm", f"applied-{route}")
-            watching.wait_for("DELETED")
-            events = re.findall(rf"^(\w+) +applied-{route} +(\d)", watching.output.decode(), re.M)
-        return [applied, again, patched, deleted, Result(0, repr([events[0], events[-1]]), "")]
-
-    *written, events = everywhere(scenario)
+    *written, events = everywhere(written_and_watched)
     assert [each.status for each in written] == [0, 0, 0, 0]
     assert events.stdout == "[('ADDED', '1'), ('DELETED', '2')]"
 
@@ -157,21 +140,10 @@ def test_exec_and_attach(everywhere: Compare, environ: dict[str, str]) -> None:
 
 @PROTOCOLS
 def test_cp_both_ways_and_port_forward(everywhere: Compare, environ: dict[str, str], tmp_path: Path) -> None:
-    data = bytes(range(256)) * 8000
-    (tmp_path / "sent").write_bytes(data)
+    (tmp_path / "sent").write_bytes(bytes(range(256)) * 8000)
 
     def scenario(kubectl: Kubectl, route: str) -> list[Result]:
-        there = kubectl("cp", "sent", f"db-0:/tmp/{route}", environ=environ, cwd=tmp_path)
-        back = kubectl("cp", f"db-0:/tmp/{route}", route, environ=environ, cwd=tmp_path)
-        assert (tmp_path / route).read_bytes() == data
-        (tmp_path / route).unlink()
-        with kubectl.begin("port-forward", "pod/db-0", ":5432", environ=environ) as forwarding:
-            forwarding.wait_for("-> 5432")
-            port = int(re.findall(r"127\.0\.0\.1:(\d+) -> 5432", forwarding.output.decode())[0])
-            with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
-                connection.sendall(b"echo this\n")
-                echoed = connection.makefile("rb").readline().decode()
-        return [Result(there.status, "", ""), Result(back.status, "", ""), Result(0, echoed, "")]
+        return copied_and_forwarded(kubectl, route, environ, tmp_path)
 
     found = everywhere(scenario)
     assert [each.status for each in found] == [0, 0, 0]

@@ -300,14 +300,19 @@ async def test_a_reload_of_the_edge_changes_its_credential_without_a_gap(site: T
     assert "edge-b" in site.hub.service.tunnels._open.users
 
 
+async def _refusal_of_another_connection(site: TunnelSite) -> str:
+    """Ask for an upgrade, which takes a connection of its own; return the message of the 503."""
+    raw = b"GET /api/v1/pods HTTP/1.1\r\nHost: k8s.test\r\nAuthorization: Bearer alice-token\r\n"
+    status, _, body = await site.ask(raw + b"Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
+    assert status == 503
+    return str(json.loads(body)["message"])
+
+
 @pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
 async def test_an_edge_at_its_limit_says_so_at_the_hub(site: TunnelSite) -> None:
     await site.start(max_connections=1)
     assert (await site.ask())[0] == 200
-    raw = b"GET /api/v1/pods HTTP/1.1\r\nHost: k8s.test\r\nAuthorization: Bearer alice-token\r\n"
-    status, _, body = await site.ask(raw + b"Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
-    assert status == 503
-    assert "the edge has 1 connections to this hub (dial.maxConnections)" in json.loads(body)["message"]
+    assert "the edge has 1 connections to this hub (dial.maxConnections)" in await _refusal_of_another_connection(site)
     await site.up()
 
 
@@ -316,10 +321,7 @@ async def test_a_hub_at_its_limit(site: TunnelSite) -> None:
     await site.start()
     await site.hub.service.apply(site.hub_config(max_connections=1))
     assert (await site.ask())[0] == 200
-    raw = b"GET /api/v1/pods HTTP/1.1\r\nHost: k8s.test\r\nAuthorization: Bearer alice-token\r\n"
-    status, _, body = await site.ask(raw + b"Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
-    assert status == 503
-    assert "tunnel site-a has 1 connections (maxConnections)" in json.loads(body)["message"]
+    assert "tunnel site-a has 1 connections (maxConnections)" in await _refusal_of_another_connection(site)
     await site.up()
 
 

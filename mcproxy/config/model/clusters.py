@@ -67,7 +67,7 @@ class EndpointConfig:
 
     name: Annotated[str, Key(required=False)]  # as given, else the URL
     """The endpoint's name, in logs and for dispatch policies. Left out: its URL."""
-    scheme: Annotated[str, NOT_A_KEY]  # "https" | "http"
+    scheme: Annotated[str, NOT_A_KEY]  # "https" | "http" | "tunnel"
     host: Annotated[str, NOT_A_KEY]
     port: Annotated[int, NOT_A_KEY]
     path: Annotated[str, NOT_A_KEY] = ""  # "" or "/prefix"
